@@ -1,0 +1,21 @@
+"""The Django app of the core."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from django.apps import AppConfig
+
+
+class HelixConfig(AppConfig):
+    """Registers the system checks and finds the agents of installed apps."""
+
+    name = "helix"
+    verbose_name = "Helix"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        import_module("helix.checks")
+        agents = import_module("helix.agents")
+        if hasattr(agents, "discover"):
+            agents.discover()

@@ -1,0 +1,1 @@
+"""Database backends that make a rule of Helix hold below the ORM."""
