@@ -1,0 +1,119 @@
+"""How a run ends: completed, failed or stopped; and what that means for its calls and for its parent.
+
+A child's terminal commit settles the parent's call and, when nothing else of that step is open, queues the parent's
+continuation, all in one transaction (R-209). Each level climbs in the commit of the level below (R-192).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helix.loop.texts import text_for
+from helix.models import PendingCall, Run, Session
+from helix.rows import runs
+from helix.rows.batch import continue_if_complete
+from helix.rows.calls import Outcome, consume, discard, open_calls
+from helix.rows.log import append_message
+from helix.rows.tree import Tree
+from helix.statuses import (
+    AnswerKind,
+    CallState,
+    DiscardReason,
+    EventType,
+    Role,
+    RunStatus,
+    StopKind,
+)
+
+
+def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = False, by_tool: bool = False) -> None:
+    """The final reply, or the finish tool, ended the turn (RT-02).
+
+    has_output: an output of None and no output at all differ for a parent (R-211).
+    """
+    session = tree.session(run.session_id)
+    if has_output:
+        tree.emit(EventType.FINAL_OUTPUT, session, run, output=output)
+    runs.move_run(tree, run, RunStatus.COMPLETED, output=output, finished_by_tool=by_tool)
+    tree.emit(EventType.RUN_COMPLETED, session, run, status=RunStatus.COMPLETED)
+    _tell_parent(tree, session, run, output=output)
+
+
+def fail(
+    tree: Tree, run: Run, code: str, message: str, *, retryable: bool = False, cause: str | None = None
+) -> None:
+    """A run fails with its typed detail: undecided calls go, answers that were given stay (R-565, R-172, RT-03)."""
+    session = tree.session(run.session_id)
+    dropped = [call for call in open_calls(session, run) if not _is_kept_by_failure(call)]
+    for call in dropped:
+        discard(tree, session, run, [call], DiscardReason.RUN_FAILED, text=text_for("run_failed", kind=call.kind))
+    runs.fail_run(tree, run, code, message, retryable=retryable, cause=cause)
+    _tell_parent(tree, session, run, output=None, failed_with=code)
+
+
+def _is_kept_by_failure(call: PendingCall) -> bool:
+    return call.state == CallState.ANSWERED
+
+
+def settle_stop(tree: Tree, run: Run) -> None:
+    """End a run by its recorded stop: calls closed and paired, no model call, no continuation (RT-07 to RT-11)."""
+    session = tree.session(run.session_id)
+    for call in open_calls(session, run):
+        code = "aborted" if call.state == CallState.EXECUTING else "run_stopped"
+        discard(
+            tree,
+            session,
+            run,
+            [call],
+            DiscardReason.RUN_STOPPED,
+            error_codes={call.state: code},
+            text=text_for(code, kind=call.kind),
+        )
+    if run.entry_message:
+        # The message was accepted: it belongs to the conversation even though nobody will answer it in this turn.
+        append_message(tree, session, run, Role.USER, run.entry_message)
+        runs.update_run(run, entry_message=None)
+    runs.update_run(run, stop_resolved_at=tree.now)
+    if run.stop_kind == StopKind.ABORT:
+        runs.fail_run(tree, run, "framework_cancelled", run.stop_reason or "The run was aborted.", output=None)
+        failed_with: str | None = "framework_cancelled"
+    else:
+        runs.move_run(tree, run, RunStatus.INTERRUPTED)
+        tree.emit(EventType.RUN_INTERRUPTED, session, run, status=RunStatus.INTERRUPTED, reason=run.stop_reason)
+        failed_with = "run_stopped"
+    _tell_parent(tree, session, run, output=None, failed_with=failed_with)
+
+
+def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_with: str | None = None) -> None:
+    if session.parent_call_id is None:
+        return
+    call = PendingCall.objects.get(pk=session.parent_call_id)
+    if call.state != CallState.EXECUTING:
+        return  # the parent was stopped or went on without this child
+    parent = tree.session(call.session_id)
+    tree.emit(
+        EventType.SUBAGENT_END,
+        parent,
+        tree.run(call.run_id),
+        toolCallId=call.tool_call_id,
+        childSessionId=str(session.id),
+        status=run.status,
+    )
+    if failed_with is not None:
+        outcome = Outcome(
+            call,
+            AnswerKind.ERROR,
+            {"error": text_for("tool_execution_failed", kind="subagent", detail=failed_with)},
+            error_code="tool_execution_failed",
+            extra={"cause": failed_with},
+        )
+    else:
+        outcome = Outcome(call, AnswerKind.RESULT, result_body(output))
+    consume(tree, parent, tree.run(call.run_id), [outcome])
+    continue_if_complete(tree, parent)
+
+
+def result_body(value: Any) -> dict[str, Any]:
+    """A string is kept verbatim and marked as text; everything else is JSON (R-017)."""
+    return {"text": value} if isinstance(value, str) else {"value": value}
+
