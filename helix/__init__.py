@@ -1,0 +1,1 @@
+"""Helix: agents whose tool calls may be answered from outside."""
