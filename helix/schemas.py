@@ -55,7 +55,7 @@ def first_violation(schema: JsonSchema, value: Any) -> str | None:
 
 
 def violations(schema: JsonSchema, value: Any, limit: int = 20) -> list[dict[str, str]]:
-    """At most ``limit`` violations, each ``{"path", "message"}``; the path is a JSON Pointer, "" for the whole value."""
+    """At most ``limit`` violations, each ``{"path", "message"}``. The path is a JSON Pointer, empty for the value."""
     found: list[dict[str, str]] = []
     for error in compile_schema(schema).iter_errors(value):
         if len(found) == limit:

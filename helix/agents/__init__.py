@@ -25,7 +25,6 @@ from helix.agents.context import (
 )
 from helix.agents.declaration import UNSET, DeclarationError, Unset, Wait
 from helix.agents.registry import all_agents, check, discover, lookup, register, registered
-from helix.agents.signature import context_parameter
 from helix.agents.tools import (
     FINISH_TOOL_NAME,
     RESERVED_TOOL_NAME_PREFIXES,
@@ -63,7 +62,6 @@ __all__ = [
     "check",
     "check_arguments",
     "client_tool",
-    "context_parameter",
     "discover",
     "lookup",
     "read_arguments",

@@ -270,7 +270,7 @@ def _as_tool(place: Place, given: Any) -> Tool:
     try:
         return tool(given)
     except DeclarationError as refusal:
-        raise refusal.inside(str(place.agent)) from refusal
+        raise refusal.inside(agent=place.agent) from refusal
 
 
 def _as_sub_agent(place: Place, given: Any) -> SubAgent:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from helix import jsontext, schemas
+from helix.agents.context import ToolContext
 from helix.agents.tools import Tool
 
 
@@ -40,15 +41,20 @@ def check_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
     return arguments
 
 
-def call_arguments(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+def call_arguments(tool: Tool, arguments: dict[str, Any], context: ToolContext | None = None) -> dict[str, Any]:
     """Keyword arguments for the tool's body: Python values for a typed function, else the JSON values themselves.
 
+    context: given to the parameter that asks for one.
     Raises: ArgumentsRefused.
     """
     if tool.input_model is None:
-        return dict(arguments)
-    filled = _filled(tool.input_model, arguments)
-    return {str(field.alias): getattr(filled, name) for name, field in type(filled).model_fields.items()}
+        given = dict(arguments)
+    else:
+        filled = _filled(tool.input_model, arguments)
+        given = {str(field.alias): getattr(filled, name) for name, field in type(filled).model_fields.items()}
+    if tool.context_parameter is not None:
+        given[tool.context_parameter] = context
+    return given
 
 
 def _filled(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:

@@ -20,8 +20,15 @@ class StopSignal(Protocol):
     def cancelled(self) -> bool:
         """Whether a stop was asked for."""
 
+    @property
+    def kind(self) -> str | None:
+        """Why: ``interrupt``, ``abort`` or another word of the loop's; ``None`` while nobody asked."""
+
     def check(self) -> None:
         """Raises the loop's ``Cancelled`` when a stop was asked for; a long body calls it between two steps."""
+
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once when a stop is asked for, at once if it was; the returned function takes that back."""
 
 
 @dataclass(frozen=True, kw_only=True)

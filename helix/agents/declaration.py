@@ -40,20 +40,25 @@ _AGENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 class DeclarationError(ImproperlyConfigured):
     """A declaration is refused. The message and the attributes name the agent, the tool and the option (R-024).
 
-    A tool that is made on its own line is refused before any agent has it; discovery then names the module.
+    A tool that is made on a line of its own is refused there, before any agent has it; discovery then names the
+    module whose agent it was for.
     """
 
-    def __init__(self, problem: str, *, option: str, agent: str | None = None, tool: str | None = None) -> None:
+    def __init__(
+        self, problem: str, *, option: str, agent: str | None = None, tool: str | None = None, module: str | None = None
+    ) -> None:
         self.problem = problem
         self.option = option
         self.agent = agent
         self.tool = tool
-        named = [f"agent {agent!r}" if agent else "", f"tool {tool!r}" if tool else "", f"option {option!r}"]
+        self.module = module
+        owner = f"agent {agent!r}" if agent else f"an agent of {module}" if module else ""
+        named = [owner, f"tool {tool!r}" if tool else "", f"option {option!r}"]
         super().__init__(f"{', '.join(part for part in named if part)}: {problem}")
 
-    def inside(self, agent: str) -> DeclarationError:
-        """The same refusal, naming the agent whose declaration met it."""
-        return DeclarationError(self.problem, option=self.option, agent=agent, tool=self.tool)
+    def inside(self, *, agent: str | None = None, module: str | None = None) -> DeclarationError:
+        """The same refusal, naming whose declaration met it."""
+        return DeclarationError(self.problem, option=self.option, agent=agent, tool=self.tool, module=module)
 
 
 class Place:
@@ -96,9 +101,9 @@ class Place:
 
     def retention(self, option: str, value: Any) -> int:
         """R-006: a finite number of at least 0, rounded up to whole milliseconds; more than a century is a century."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise self.refusal(option, f"{value!r} is not a finite number of at least 0")
-        return min(math.ceil(value), LONGEST_MS)
+        return math.ceil(min(value, LONGEST_MS))
 
     def schema(self, option: str, value: Any) -> dict[str, Any]:
         """Any valid JSON Schema that refers to nothing outside itself, copied."""

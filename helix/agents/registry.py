@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
-from django.utils.module_loading import autodiscover_modules, import_string
+from django.apps import apps
+from django.utils.module_loading import import_string, module_has_submodule
 
 from helix import conf
 from helix.agents.agent import Agent
@@ -61,7 +63,14 @@ def discover() -> None:
 
     Called once while Django starts. Raises: DeclarationError (R-024).
     """
-    autodiscover_modules("agents")
+    for app in apps.get_app_configs():
+        if app.module is None or not module_has_submodule(app.module, "agents"):
+            continue
+        module = f"{app.name}.agents"
+        try:
+            import_module(module)
+        except DeclarationError as refusal:
+            raise refusal if refusal.agent else refusal.inside(module=module) from refusal
     check()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import griffe
@@ -43,14 +44,23 @@ def described(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n\n".join(prose), parameters
 
 
-def model_of(place: Place, function: Callable[..., Any], descriptions: Mapping[str, str]) -> type[BaseModel]:
-    """A model with one required or optional field per parameter, the ``ToolContext`` left out.
+@dataclass(frozen=True)
+class Signature:
+    """A function's parameters: the model of those that a call fills, and the one that gets the ``ToolContext``."""
+
+    model: type[BaseModel]
+    context_parameter: str | None
+
+
+def signature_of(place: Place, function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signature:
+    """One required or optional field per parameter, the ``ToolContext`` left out.
 
     A field is reached by its alias, the parameter's name, which may therefore be any name: also ``schema`` or ``_x``.
-    Raises: DeclarationError for what a model could not fill by name, or that pydantic does not know.
+    Raises: DeclarationError for what a call could not fill by name, or that pydantic does not know.
     """
     hints = _hints(place, function)
     fields: dict[str, Any] = {}
+    context_parameter = None
     for number, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in _NO_NAMES:
             raise place.refusal("signature", f"a call gives its arguments by name, and '{parameter}' has none")
@@ -58,19 +68,23 @@ def model_of(place: Place, function: Callable[..., Any], descriptions: Mapping[s
             raise place.refusal("signature", f"the parameter {parameter.name!r} has no type")
         hint = hints[parameter.name]
         if hint is ToolContext:
+            context_parameter = parameter.name
             continue
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[f"argument_{number}"] = (_annotated(hint, parameter.name, descriptions), default)
     try:
-        return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
     except (PydanticUserError, NameError, TypeError) as error:
         raise place.refusal("signature", str(error).splitlines()[0]) from error
+    return Signature(model, context_parameter)
 
 
-def context_parameter(function: Callable[..., Any]) -> str | None:
-    """The name of the parameter that receives the ``ToolContext``, if the function has one."""
-    hints = get_type_hints(function)
-    return next((name for name, hint in hints.items() if hint is ToolContext and name != "return"), None)
+def context_parameter_of(function: Callable[..., Any]) -> str | None:
+    """The parameter that gets the ``ToolContext`` where the schema is written out and other types do not matter."""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.annotation in (ToolContext, ToolContext.__name__):
+            return parameter.name
+    return None
 
 
 def schema_of(place: Place, option: str, source: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from helix.agents.context import ApprovalRequest
 from helix.agents.declaration import UNSET, Place, Wait
-from helix.agents.signature import described, model_of, schema_of
+from helix.agents.signature import context_parameter_of, described, schema_of, signature_of
 
 if TYPE_CHECKING:
     from helix.agents.agent import SubAgent
@@ -37,6 +37,7 @@ class Tool:
 
     A tool with ``execute="client"`` has no body (R-001). ``summary`` is a reviewer's one-line template over the
     arguments. ``input_model`` reads arguments into the body's Python types; without it the body gets plain JSON.
+    ``context_parameter`` names the body's parameter that receives a ``ToolContext``.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Tool:
     forbid_self_approval: bool = False
     summary: str | None = None
     input_model: type[BaseModel] | None = None
+    context_parameter: str | None = None
     # Only the factories of this package set these two: they alone may use reserved names (R-003).
     sub_agent: SubAgent | None = None
     internal: bool = False
@@ -197,9 +199,11 @@ def _tool_of(function: Callable[..., Any], **options: Any) -> Tool:
     client = options.get("execute") == "client"
     model: type[BaseModel] | None = None
     if input_schema is None:
-        model = model_of(place, function, parameters)
+        signature = signature_of(place, function, parameters)
+        model, context_parameter = signature.model, signature.context_parameter
         input_schema = schema_of(place, "signature", model)
     else:
+        context_parameter = context_parameter_of(function)
         input_schema = schema_of(place, "input_schema", input_schema)
     given = options.pop("description", None)
     return Tool(
@@ -209,5 +213,6 @@ def _tool_of(function: Callable[..., Any], **options: Any) -> Tool:
         output_schema=None if output_schema is None else schema_of(place, "output_schema", output_schema),
         body=None if client else function,
         input_model=None if client else model,
+        context_parameter=None if client else context_parameter,
         **options,
     )
