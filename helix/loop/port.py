@@ -21,7 +21,8 @@ def complete_reply(request: ModelRequest, *, emit: Callable[[Delta], None], toke
     Raises: Cancelled when the token fires, with what had been written; the connection is closed by then (Q-21).
     ModelError when the model failed, refused, fell silent, or broke off.
     """
-    if request.model.startswith(scripted.PREFIX):
+    provider, _, _ = request.model.partition(":")
+    if provider == scripted.PROVIDER:
         return scripted.complete_reply(request, emit=emit, token=token)
 
     from helix.loop import providers

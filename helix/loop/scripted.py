@@ -17,7 +17,9 @@ from helix.loop.assembly import ReplyAssembly
 from helix.loop.cancel import Cancelled, CancelToken
 from helix.loop.messages import Delta, ModelError, ModelRequest, Reply, Usage
 
-PREFIX = "scripted:"
+PROVIDER = "scripted"
+# What plays when a model is named "scripted" and nothing more.
+DEFAULT_SCRIPT = "echo"
 
 
 class Waiting(Protocol):
@@ -95,7 +97,8 @@ def complete_reply(request: ModelRequest, *, emit: Callable[[Delta], None], toke
 def _pieces(request: ModelRequest) -> Iterable[Piece]:
     from helix.loop import scripts  # noqa: F401  registers the built-in scripts; they import this module
 
-    name, *arguments = request.model.removeprefix(PREFIX).split(":")
+    name, *arguments = request.model.removeprefix(PROVIDER).removeprefix(":").split(":")
+    name = name or DEFAULT_SCRIPT
     found = _scripts.get(name)
     if found is None:
         raise ModelError(f"There is no script named {name!r}.")
