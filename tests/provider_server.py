@@ -74,12 +74,16 @@ class Comment:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: a refusal with a status, or a stream of pieces that ends with a finish reason and usage."""
+    """One answer: a refusal with a status, or a stream of pieces that ends with a finish reason and usage.
+
+    raw: the stream as another provider writes it, instead of pieces.
+    """
 
     pieces: Sequence[Json | Gate | Cut | Comment] = ()
     status: int = 200
     message: str = ""
     finish: str | None = None
+    raw: str | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -145,7 +149,7 @@ class ProviderServer:
         self._gates: list[Gate] = []
         self._http = _Http(("127.0.0.1", self.port), self)
         self.port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, name="provider-server", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, name="provider-server", daemon=True)
 
     @property
     def base_url(self) -> str:
@@ -156,6 +160,10 @@ class ProviderServer:
         self._gates += [piece for piece in pieces if isinstance(piece, Gate)]
         self._queue.append(Answer(pieces, finish=finish))
 
+    def answer_raw(self, *events: Json) -> None:
+        """Queue one stream of another provider's events, each named by its ``type``."""
+        self._queue.append(Answer(raw="".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)))
+
     def refuse(self, status: int, message: str = "refused by the test") -> None:
         """Queue one refusal."""
         self._queue.append(Answer(status=status, message=message))
@@ -165,7 +173,8 @@ class ProviderServer:
         return self._queue.popleft() if self._queue else self.plan(body)
 
     def serve_forever(self) -> None:
-        self._http.serve_forever()
+        # The interval only bounds how long a shutdown takes to be seen.
+        self._http.serve_forever(poll_interval=0.01)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -224,6 +233,10 @@ class _Connection(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.flush()
+        if answer.raw is not None:
+            self._write(answer.raw)
+            self._write("")
+            return
         for piece in answer.pieces:
             if isinstance(piece, Gate):
                 if not piece.hold(self.connection):
@@ -252,7 +265,7 @@ class _Connection(BaseHTTPRequestHandler):
         data = content.encode()
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
         """Quiet: a test reads ``requests``, not a log."""
 
 

@@ -30,7 +30,7 @@ class CancelToken:
         self._lock = threading.Lock()
         self._fired = threading.Event()
         self._kind: str | None = None
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         self._issued = 0
 
     @property
@@ -60,7 +60,7 @@ class CancelToken:
             callback()
         return True
 
-    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call ``callback`` when the token fires, or now when it has. Returns a function that takes it back.
 
         The callback runs in the thread that fires: it must be short, must not block and must not raise. Whoever

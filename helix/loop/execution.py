@@ -16,6 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 from pydantic import BaseModel
 
@@ -138,7 +139,7 @@ class _Work:
     def _run(self, ticket: int, over: threading.Event) -> None:
         try:
             self._value = self._call()
-        except BaseException as raised:  # noqa: BLE001  a body may raise anything; the outcome sorts it out
+        except BaseException as raised:  # a body may raise anything; the outcome sorts it out
             self._raised = raised
         finally:
             # A thread's connections are its own: left open they would outlive it.
@@ -162,13 +163,15 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], token: CancelToken) -> A
 
     async def guarded() -> Any:
         loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None  # inside a coroutine that a runner drives
-        forget = token.on_cancel(lambda: loop.call_soon_threadsafe(task.cancel))
-        try:
-            return await coroutine
-        finally:
-            forget()
+        # A context of its own gives the body's database work a thread, and connections, that nobody else uses.
+        async with ThreadSensitiveContext():
+            task = asyncio.create_task(coroutine)
+            forget = token.on_cancel(lambda: loop.call_soon_threadsafe(task.cancel))
+            try:
+                return await task
+            finally:
+                forget()
+                await sync_to_async(connections.close_all)()
 
     with asyncio.Runner() as runner:
         return runner.run(guarded())

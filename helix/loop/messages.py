@@ -158,7 +158,7 @@ class ModelError(Exception):
 
 
 def result_text(part: Part) -> str:
-    """What the model reads for a ``tool_result`` part: the note first, then a text verbatim or a value as compact JSON."""
+    """What the model reads for a ``tool_result`` part: the note, then a text verbatim or a value as compact JSON."""
     if "text" in part:
         body = part["text"]
     elif "value" in part:

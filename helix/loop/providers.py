@@ -140,9 +140,7 @@ def _model(name: str) -> Model:
     if provider in ("openai", "openai-chat"):
         return OpenAIChatModel(
             model_name,
-            provider=OpenAIProvider(
-                base_url=conf.get("HELIX_MODEL_BASE_URL"), api_key=conf.get("HELIX_MODEL_API_KEY")
-            ),
+            provider=OpenAIProvider(base_url=conf.get("HELIX_MODEL_BASE_URL"), api_key=conf.get("HELIX_MODEL_API_KEY")),
             # Without this a stream that was cut between two chunks would count as a finished reply.
             profile=OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True),
         )
@@ -263,11 +261,11 @@ def _is_peculiar(part: wire.ModelResponsePart) -> bool:
     return True
 
 
-def _argument_text(arguments: str | dict[str, Any] | None) -> str:
+def _argument_text(arguments: Any) -> str:
     """Text as it came; some providers give the parsed object instead, which then has no text of its own."""
-    if isinstance(arguments, dict):
-        return jsontext.dumps(arguments) if arguments else ""
-    return arguments or ""
+    if isinstance(arguments, str):
+        return arguments
+    return jsontext.dumps(arguments) if arguments else ""
 
 
 def _model_error(failure: Exception, partial: Reply | None) -> ModelError:
@@ -278,9 +276,7 @@ def _model_error(failure: Exception, partial: Reply | None) -> ModelError:
             "The model's connection fell silent.", code="provider_stream_stalled", retryable=True, partial=partial
         )
     if status == 429:
-        return ModelError(
-            message, code="provider_rate_limited", retryable=True, status_code=status, partial=partial
-        )
+        return ModelError(message, code="provider_rate_limited", retryable=True, status_code=status, partial=partial)
     if isinstance(failure, ModelHTTPError):
         retryable = failure.status_code >= 500 or failure.status_code in RETRYABLE_STATUSES
     else:

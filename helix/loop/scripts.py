@@ -22,9 +22,9 @@ ARGUMENT_BYTES = 100
 REPLY_BYTES = 200
 DELTA_BYTES = 20
 WORDS = (
-    "amber basin cedar delta ember fjord grove harbor island juniper kelp lagoon meadow north orchard pebble quarry "
-    "river stone timber umber valley willow xylem yarrow zephyr"
-).split()
+    *("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbor", "island", "juniper", "kelp", "lagoon"),
+    *("meadow", "north", "orchard", "pebble", "quarry", "river", "stone", "timber", "umber", "valley", "willow"),
+)
 
 
 def words(seed: str, size: int) -> str:

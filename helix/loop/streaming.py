@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Generic, TypeVar
 
 from helix.loop.cancel import Cancelled, CancelToken
@@ -21,7 +21,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 def drive(
     stream: Callable[[], AsyncIterator[Item]], token: CancelToken, *, new_loop: LoopFactory = asyncio.new_event_loop
-) -> Iterator[Item]:
+) -> Generator[Item, None, None]:
     """Iterate ``stream()`` in the calling thread, handing out each item while no event loop runs.
 
     stream: an async generator function that cleans up in its own ``finally``.  new_loop: for a clock of a test's own.
@@ -94,7 +94,7 @@ class _Reading(Generic[Item]):
             async for item in self._stream():
                 self._items.append(item)
                 self._news.set()
-        except Exception as failure:  # noqa: BLE001  carried to the driver's thread and raised there
+        except Exception as failure:  # carried to the driver's thread and raised there
             self._failure = failure
         finally:
             # The last piece of news is never cleared.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from helix.loop import (
     LoggedMessage,
     ModelError,
     ModelRequest,
+    Reply,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -29,6 +31,7 @@ from tests.loop.conftest import said
 from tests.provider_server import Comment, Cut, Gate, ProviderServer, call, text, thinking
 
 Ask = Callable[..., ModelRequest]
+BOUND, DAY = 120.0, 86_400.0
 ODD_ARGUMENTS = '{"b": 1.0e2,  "a":"\\u00e9", "a": "twice", "n": 12345678901234567890}'
 
 
@@ -197,21 +200,30 @@ class SimulatedDay(asyncio.SelectorEventLoop):
 
 def test_silence_has_no_total(server: ProviderServer, ask: Ask) -> None:
     """Q-60: one word per bound minus one second, for a simulated day."""
-    bound, day = 120.0, 86_400.0
-    gates = [Gate() for _ in range(int(day / (bound - 1)) + 1)]
-    server.answer(*(piece for gate in gates for piece in (text("tick "), gate)))
     loop = SimulatedDay()
+    reply = trickle(server, ask(), loop)
+    assert len(reply.text) > 700
+    assert loop.ahead > DAY
+
+
+def test_a_total_would_have_cut_that_day(server: ProviderServer, ask: Ask) -> None:
+    """The control: the simulated clock bites where an agent asks for a total by itself."""
+    with pytest.raises(ModelError):
+        trickle(server, ask(settings={"request_timeout": 3600}), SimulatedDay())
+
+
+def trickle(server: ProviderServer, request: ModelRequest, loop: SimulatedDay) -> Reply:
+    gates = [Gate() for _ in range(int(DAY / (BOUND - 1)) + 1)]
+    server.answer(*(piece for gate in gates for piece in (text("."), gate)))
     closed = iter(gates)
 
     def emit(delta: object) -> None:
-        loop.ahead += bound - 1
+        loop.ahead += BOUND - 1
         next(closed).release()
 
-    reply = providers.complete_reply(
-        ask(), emit=emit, token=CancelToken(), silence_seconds=bound, new_loop=lambda: loop
+    return providers.complete_reply(
+        request, emit=emit, token=CancelToken(), silence_seconds=BOUND, new_loop=lambda: loop
     )
-    assert reply.text == "tick " * len(gates)
-    assert loop.ahead > day
 
 
 def test_comments_alone_do_not_make_a_reply(server: ProviderServer, ask: Ask) -> None:
@@ -291,6 +303,125 @@ def test_a_delta_that_cannot_be_taken_ends_the_stream(server: ProviderServer, as
     with pytest.raises(LookupError, match="superseded"):
         complete_reply(ask(), emit=emit, token=CancelToken())
     server.hung_up.wait()
+
+
+SIGNED = (
+    {
+        "type": "message_start",
+        "message": {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-test",
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 5, "output_tokens": 0},
+        },
+    },
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Let me look."}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2lnbmVk"}},
+    {"type": "content_block_stop", "index": 0},
+    {
+        "type": "content_block_start",
+        "index": 1,
+        "content_block": {
+            "type": "tool_use",
+            "id": "toolu_1",
+            "name": "look",
+            "input": {},
+        },
+    },
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"thing" '}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ": 1e2}"}},
+    {"type": "content_block_stop", "index": 1},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {
+            "output_tokens": 9,
+        },
+    },
+    {"type": "message_stop"},
+)
+
+
+@pytest.fixture
+def other_server(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> ProviderServer:
+    """The same server as another provider finds it: through its own environment."""
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url.removesuffix("/v1"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-of-the-test")
+    return server
+
+
+def logged(reply: Reply, provider: Any) -> LoggedMessage:
+    calls = [
+        {
+            "type": "tool_call",
+            "toolCallId": "minted-a",
+            "providerCallId": call.provider_call_id,
+            "toolName": call.tool_name,
+            "argumentsJson": call.arguments_json,
+            "private": False,
+        }
+        for call in reply.calls
+    ]
+    return LoggedMessage("assistant", (*calls, {"type": "provider", **provider}))
+
+
+def test_another_provider_gets_its_signatures_back(other_server: ProviderServer, ask: Ask) -> None:
+    """R-053 too: its argument text is exact. The opaque part survives JSON, as the row keeps it."""
+    other_server.answer_raw(*SIGNED)
+    other_server.answer_raw(*SIGNED)
+    model = "anthropic:claude-test"
+    reply = complete_reply(ask(model=model), emit=ignore, token=CancelToken())
+    assert reply.calls == (EmittedCall("toolu_1", "look", '{"thing" : 1e2}'),)
+    assert (reply.reasoning, reply.complete) == ("Let me look.", True)
+    assert reply.provider is not None
+    log = (
+        said("Look."),
+        logged(reply, json.loads(json.dumps(reply.provider))),
+        result("a", providerCallId="toolu_1", text="seen"),
+    )
+    complete_reply(ask(*log, model=model), emit=ignore, token=CancelToken())
+    _, assistant, answer = other_server.requests[1]["messages"]
+    assert [block["type"] for block in assistant["content"]] == ["thinking", "tool_use"]
+    assert assistant["content"][0]["signature"] == "c2lnbmVk"
+    assert answer["content"][0]["tool_use_id"] == "toolu_1"
+
+
+@pytest.mark.parametrize("data", [{"parts": [{"part_kind": "of-the-future"}]}, "nonsense", None])
+def test_an_opaque_part_that_cannot_be_read_is_rebuilt_from_the_log(
+    other_server: ProviderServer, ask: Ask, data: Any
+) -> None:
+    other_server.answer_raw(*SIGNED)
+    stale = {"format": providers.FORMAT, "data": data}
+    reply = Reply(calls=(EmittedCall("toolu_1", "look", "{}"),))
+    log = (said("Look."), logged(reply, stale), result("a", providerCallId="toolu_1", text="seen"))
+    complete_reply(ask(*log, model="anthropic:claude-test"), emit=ignore, token=CancelToken())
+    assert [block["type"] for block in other_server.requests[0]["messages"][1]["content"]] == ["tool_use"]
+
+
+def test_a_withheld_reply_is_a_lasting_error(server: ProviderServer, ask: Ask) -> None:
+    server.answer(finish="content_filter")
+    with pytest.raises(ModelError, match="content filter") as withheld:
+        complete_reply(ask(), emit=ignore, token=CancelToken())
+    assert not withheld.value.retryable
+
+
+def test_a_file_of_the_user_reaches_the_model(server: ProviderServer, ask: Ask) -> None:
+    picture = {"type": "file", "url": "https://files.example/cat.png", "mediaType": "image/png"}
+    inline = {"type": "file", "url": "data:image/png;base64,iVBORw0KGgo=", "mediaType": "image/png"}
+    complete_reply(
+        ask(LoggedMessage("user", ({"type": "text", "text": "What is this?"}, picture, inline))),
+        emit=ignore,
+        token=CancelToken(),
+    )
+    content = server.requests[0]["messages"][1]["content"]
+    assert [part["type"] for part in content] == ["text", "image_url", "image_url"]
+    assert content[1]["image_url"]["url"] == picture["url"]
+    assert content[2]["image_url"]["url"] == inline["url"]
 
 
 def result(name: str, **outcome: Any) -> LoggedMessage:
