@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from config.environment import BROKERS, REDIS_SCHEMES, Environment, local_secret
@@ -119,7 +120,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- Helix (contract section 6; the table is helix.conf.SETTINGS) -----------------------------------------------------
 
-HELIX_AUTHENTICATE = "helix.api.auth.login_or_token"
+HELIX_AUTHENTICATE: str | None = "helix.api.auth.login_or_token"
 globals().update(_env.helix_values)
 # An operator who opts out of authentication gets what was asked for, not the hook of this project.
 if _env.helix_values.get("HELIX_ALLOW_UNAUTHENTICATED") and "HELIX_AUTHENTICATE" not in _env.helix_values:
@@ -131,6 +132,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = max(4 * _env.helix("HELIX_MAX_RESULT_BYTES"), _env
 # --- Wakes, cache, REST -----------------------------------------------------------------------------------------------
 
 _CHANNEL_URL = _env.url("HELIX_CHANNEL_URL", "memory://", ("memory", *REDIS_SCHEMES))
+CHANNEL_LAYERS: dict[str, dict[str, Any]]
 if _CHANNEL_URL == "memory://":
     CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 else:
@@ -157,6 +159,9 @@ SPECTACULAR_SETTINGS = {"TITLE": "Helix", "VERSION": "1", "SERVE_INCLUDE_SCHEMA"
 # --- Celery: messages are nudges, rows are the truth ------------------------------------------------------------------
 
 CELERY_BROKER_URL = _env.url("HELIX_BROKER_URL", "memory://", tuple(BROKERS))
+if CELERY_BROKER_URL == "memory://":
+    # Without a host, the transport warns that it assumes one.
+    CELERY_BROKER_URL = "memory://localhost"
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_DEFAULT_QUEUE = "helix"
 # The sweep has its own queue and its own worker: a worker full of slow models must not delay a deadline.

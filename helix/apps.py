@@ -16,6 +16,6 @@ class HelixConfig(AppConfig):
 
     def ready(self) -> None:
         import_module("helix.checks")
-        agents = import_module("helix.agents")
-        if hasattr(agents, "discover"):
-            agents.discover()
+        from helix.agents import discover
+
+        discover()

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import connections
 
 from helix import conf
@@ -46,7 +47,7 @@ def check_values(app_configs: Apps = None, **options: Any) -> list[CheckMessage]
     if conf.get("HELIX_LEASE_RENEW_SECONDS") >= conf.get("HELIX_LEASE_SECONDS"):
         found.append(
             Error(
-                "HELIX_LEASE_RENEW_SECONDS must be less than HELIX_LEASE_SECONDS: a healthy worker would lose its runs.",
+                "HELIX_LEASE_RENEW_SECONDS must be less than HELIX_LEASE_SECONDS: healthy workers would lose runs.",
                 hint="A third of the lease leaves room for two missed renewals.",
                 id="helix.E004",
             )
@@ -67,7 +68,7 @@ def check_authentication(app_configs: Apps = None, **options: Any) -> list[Check
                 id="helix.E005",
             )
         ]
-    return [Warning(f"{conf.get('HELIX_SERVICE_NAME') or 'Helix'} runs unauthenticated.", id="helix.W001")]
+    return [checks.Warning(f"{conf.get('HELIX_SERVICE_NAME') or 'Helix'} runs unauthenticated.", id="helix.W001")]
 
 
 @register(Tags.security, deploy=False)
@@ -98,7 +99,7 @@ def check_limits(app_configs: Apps = None, **options: Any) -> list[CheckMessage]
         if upload is not None and upload < cap:
             found.append(
                 Error(
-                    f"DATA_UPLOAD_MAX_MEMORY_SIZE ({upload}) is below {name} ({cap}): Django would refuse a legal body.",
+                    f"DATA_UPLOAD_MAX_MEMORY_SIZE ({upload}) is below {name} ({cap}): legal bodies would be refused.",
                     id="helix.E007",
                 )
             )
@@ -144,7 +145,7 @@ def _sqlite_problems(alias: str, database: dict[str, Any]) -> Iterator[CheckMess
             id="helix.E011",
         )
     if database["ENGINE"] != "helix.db.sqlite":
-        yield Warning(
+        yield checks.Warning(
             f"DATABASES[{alias!r}]: without ENGINE helix.db.sqlite old writers starve under load.", id="helix.W002"
         )
 
@@ -157,7 +158,7 @@ def check_processes(app_configs: Apps = None, **options: Any) -> list[CheckMessa
     found: list[CheckMessage] = []
     if settings.CACHES["default"]["BACKEND"].endswith(_PER_PROCESS_CACHES):
         found.append(
-            Warning(
+            checks.Warning(
                 "The cache is kept per process: each web process counts HELIX_SUBMITS_PER_MINUTE by itself.",
                 hint="Point HELIX_CACHE_URL at a Redis that all of them share.",
                 id="helix.W003",
@@ -165,7 +166,7 @@ def check_processes(app_configs: Apps = None, **options: Any) -> list[CheckMessa
         )
     if settings.CHANNEL_LAYERS["default"]["BACKEND"].endswith("InMemoryChannelLayer"):
         found.append(
-            Warning(
+            checks.Warning(
                 "The channel layer ends at each process: streams hear of a worker's events only at their slow re-read.",
                 hint="Point HELIX_CHANNEL_URL at a Redis that all processes share.",
                 id="helix.W004",
@@ -187,7 +188,9 @@ def check_validation(app_configs: Apps = None, **options: Any) -> list[CheckMess
     found: list[CheckMessage] = []
     if not conf.get("HELIX_VALIDATE_RESULTS"):
         found.append(
-            Warning("HELIX_VALIDATE_RESULTS is off: results are not held to the tools' schemas.", id="helix.W005")
+            checks.Warning(
+                "HELIX_VALIDATE_RESULTS is off: results are not held to the tools' schemas.", id="helix.W005"
+            )
         )
     model = conf.get("HELIX_MODEL")
     if model and not model.startswith("scripted:") and find_spec("pydantic_ai") is None:

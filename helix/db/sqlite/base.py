@@ -7,6 +7,7 @@ do not touch it. A wait longer than the ``timeout`` option ends as SQLite itself
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -62,7 +63,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return False
         lock = lock_of(str(self.settings_dict["NAME"]))
         if not lock.acquire(self.settings_dict["OPTIONS"].get("timeout", 5.0)):
-            raise base.Database.OperationalError("database is locked")
+            raise sqlite3.OperationalError("database is locked")
         self._held = lock
         return True
 
