@@ -75,7 +75,10 @@ class ToolContext:
     owner: str
     token: StopSignal
     state: dict[str, Any] = field(default_factory=dict)
-    _writes: list[StateWrite] = field(default_factory=list, repr=False)
+    _writes: list[StateWrite] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", copy.deepcopy(self.state))
 
     def set_state(self, where: str | Mapping[str, Any], value: Any = None) -> None:
         """Stages a write of the custom state: ``set_state("cart.total", 3)`` or ``set_state({"cart": {...}})``.

@@ -52,8 +52,8 @@ class DeclarationError(ImproperlyConfigured):
         self.agent = agent
         self.tool = tool
         self.module = module
-        owner = f"agent {agent!r}" if agent else f"an agent of {module}" if module else ""
-        named = [owner, f"tool {tool!r}" if tool else "", f"option {option!r}"]
+        owner = f"agent {agent!r}" if agent is not None else f"an agent of {module}" if module else ""
+        named = [owner, f"tool {tool!r}" if tool is not None else "", f"option {option!r}"]
         super().__init__(f"{', '.join(part for part in named if part)}: {problem}")
 
     def inside(self, *, agent: str | None = None, module: str | None = None) -> DeclarationError:

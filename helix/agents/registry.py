@@ -70,7 +70,7 @@ def discover() -> None:
         try:
             import_module(module)
         except DeclarationError as refusal:
-            raise refusal if refusal.agent else refusal.inside(module=module) from refusal
+            raise refusal if refusal.agent is not None else refusal.inside(module=module) from refusal
     check()
 
 

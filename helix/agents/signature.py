@@ -91,6 +91,8 @@ def schema_of(place: Place, option: str, source: Any) -> dict[str, Any]:
     """A JSON Schema as it stands, or the schema of a type that pydantic knows. Raises: DeclarationError."""
     if isinstance(source, dict):
         return source
+    if isinstance(source, str):
+        raise place.refusal(option, f"{source!r} is neither a JSON Schema object nor a type")
     try:
         schema = TypeAdapter(source).json_schema(schema_generator=_PlainSchema)
     except (PydanticUserError, NameError, TypeError) as error:

@@ -62,7 +62,7 @@ class Tool:
     internal: bool = False
 
     def __post_init__(self) -> None:
-        place = Place(tool=self.name if isinstance(self.name, str) else repr(self.name))
+        place = Place(tool=str(self.name))
         place.tool_name("name", self.name)
         if not self.internal and (self.name.startswith(RESERVED_TOOL_NAME_PREFIXES) or self.name == FINISH_TOOL_NAME):
             raise place.refusal("name", "the name is reserved for Helix itself")
@@ -180,7 +180,7 @@ def client_tool(
 
     The other options are those of ``Tool``; the ones that need a server are refused by name (R-002, R-009, R-019).
     """
-    place = Place(tool=name)
+    place = Place(tool=str(name))
     return Tool(
         name=name,
         description=description,
@@ -192,8 +192,9 @@ def client_tool(
 
 
 def _tool_of(function: Callable[..., Any], **options: Any) -> Tool:
-    name = options.pop("name", None) or getattr(function, "__name__", repr(function))
-    place = Place(tool=name)
+    given_name = options.pop("name", None)
+    name = getattr(function, "__name__", repr(function)) if given_name is None else given_name
+    place = Place(tool=str(name))
     input_schema, output_schema = options.pop("input_schema", None), options.pop("output_schema", None)
     description, parameters = described(function)
     client = options.get("execute") == "client"
