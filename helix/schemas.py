@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
+from helix import jsontext
+
 JsonSchema: TypeAlias = dict[str, Any]
 Validator: TypeAlias = Any  # one of jsonschema_rs.Draft…Validator; they share no base class
 
@@ -28,9 +30,14 @@ def compile_schema(schema: JsonSchema) -> Validator:
     Raises: SchemaRefused.
     """
     try:
-        return _compile(json.dumps(schema, sort_keys=True, allow_nan=False))
+        return _compile(_canonical(schema))
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaRefused(_shortened(_first_line(error))) from error
+
+
+def schema_digest(schema: JsonSchema) -> str:
+    """A name for one version of a schema: the SHA-256 of its text with sorted keys, as 64 hexadecimal digits."""
+    return jsontext.digest(_canonical(schema))
 
 
 def check_schema(schema: JsonSchema) -> None:
@@ -62,6 +69,10 @@ def violations(schema: JsonSchema, value: Any, limit: int = 20) -> list[dict[str
             break
         found.append({"path": _pointer(error.instance_path), "message": _shortened(error.message)})
     return found
+
+
+def _canonical(schema: JsonSchema) -> str:
+    return json.dumps(schema, sort_keys=True, allow_nan=False)
 
 
 @lru_cache(maxsize=1024)

@@ -126,7 +126,8 @@ def test_a_repeated_key_is_no_reason_to_refuse_a_models_text() -> None:
 def test_edited_arguments_are_judged_by_the_same_rule() -> None:
     """R-177."""
     assert check_arguments(order, {"line": {"count": 5}}) == {"line": {"count": 5}}
-    for wrong in ({"line": {"count": 0}}, [], None, {"line": {"count": 13}}):
+    wrongs: list[Any] = [{"line": {"count": 0}}, [], None, {"line": {"count": 13}}]
+    for wrong in wrongs:
         with pytest.raises(ArgumentsRefused):
             check_arguments(order, wrong)
 

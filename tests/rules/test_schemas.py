@@ -49,6 +49,13 @@ def test_equal_schemas_share_one_validator() -> None:
     assert schemas.compile_schema(ORDER) is not schemas.compile_schema({**ORDER, "required": []})
 
 
+def test_the_digest_names_what_a_schema_says_and_not_how_it_is_ordered() -> None:
+    turned = dict(reversed(list(ORDER.items())))
+    assert schemas.schema_digest(ORDER) == schemas.schema_digest(turned)
+    assert schemas.schema_digest(ORDER) != schemas.schema_digest({**ORDER, "required": []})
+    assert len(schemas.schema_digest(ORDER)) == 64
+
+
 def test_a_copy_shares_nothing_with_the_original() -> None:
     copied = schemas.own_copy(ORDER)
     assert copied == ORDER
