@@ -55,7 +55,8 @@ class Gate:
             else:
                 self._sleepers.append(theirs)
         self.entered.set()
-        with ours:
+        # Closing an end twice is harmless: the release may have closed it first.
+        with ours, theirs:
             ready, _, _ = select.select([ours, connection], [], [])
             return ours in ready or not _hung_up(connection)
 
