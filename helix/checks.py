@@ -20,6 +20,7 @@ from helix import conf
 
 # What one stored JSON value can hold (R-298): SQLite's default SQLITE_MAX_LENGTH; PostgreSQL's limit of a jsonb string.
 STORE_LIMIT_BYTES: Final = {"sqlite": 1_000_000_000, "postgresql": 268_435_455}
+DOTTED_KINDS: Final = (conf.DOTTED, conf.REQUIRED_DOTTED, conf.AGENTS)
 _PER_PROCESS_CACHES: Final = ("locmem.LocMemCache", "dummy.DummyCache")
 
 Apps = Sequence[AppConfig] | None
@@ -42,7 +43,7 @@ def check_values(app_configs: Apps = None, **options: Any) -> list[CheckMessage]
         value = getattr(settings, setting.name, setting.default)
         if problem := setting.problem(value):
             found.append(Error(problem, id="helix.E002"))
-        elif setting.kind in (conf.DOTTED, conf.AGENTS) and isinstance(value, str) and not conf.is_importable(value):
+        elif setting.kind in DOTTED_KINDS and isinstance(value, str) and not conf.is_importable(value):
             found.append(Error(f"{setting.name} names {value!r}, which cannot be found.", id="helix.E003"))
     if conf.get("HELIX_LEASE_RENEW_SECONDS") >= conf.get("HELIX_LEASE_SECONDS"):
         found.append(
@@ -133,11 +134,12 @@ def check_databases(app_configs: Apps = None, **options: Any) -> list[CheckMessa
                 )
             )
         if connections[alias].vendor == "sqlite":
-            found.extend(_sqlite_problems(alias, database))
+            found.extend(sqlite_problems(alias, database))
     return found
 
 
-def _sqlite_problems(alias: str, database: dict[str, Any]) -> Iterator[CheckMessage]:
+def sqlite_problems(alias: str, database: dict[str, Any]) -> Iterator[CheckMessage]:
+    """What about the settings of a SQLite database makes writers fail or starve."""
     if str(database["OPTIONS"].get("transaction_mode")).upper() != "IMMEDIATE":
         yield Error(
             f"DATABASES[{alias!r}]: SQLite must open transactions with transaction_mode IMMEDIATE.",

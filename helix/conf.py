@@ -97,6 +97,7 @@ SECONDS: Final = Kind("a positive number of seconds", _is_positive_number, _pars
 FLAG: Final = Kind("True or False", lambda value: isinstance(value, bool), _parse_flag)
 TEXT: Final = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value), str, optional=True)
 DOTTED: Final = Kind("a callable or a dotted path to one", _is_dotted, str, optional=True)
+REQUIRED_DOTTED: Final = Kind("a dotted path", lambda value: isinstance(value, str) and _is_dotted(value), str)
 AGENTS: Final = Kind(
     "a mapping, a lookup function, or a dotted path to one",
     lambda value: isinstance(value, Mapping) or _is_dotted(value),
@@ -115,6 +116,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("HELIX_AGENTS", None, AGENTS, "Where agents come from; unset: the agents.py modules of installed apps."),
     Setting("HELIX_AUTHENTICATE", None, DOTTED, "The hook that names the principal of every request; required."),
     Setting("HELIX_ALLOW_UNAUTHENTICATED", False, FLAG, "Serve without a hook, behind a proxy that authenticates."),
+    Setting("HELIX_APPROVAL_POLICY", "helix.policy.OwnerDecides", REQUIRED_DOTTED, "Who sees and decides approvals."),
     Setting("HELIX_SERVICE_NAME", None, TEXT, "Named in every log event and in the unauthenticated warning."),
     Setting("HELIX_MODEL", None, TEXT, "The model of agents that name none, such as openai:gpt-5; unset: scripted."),
     Setting("HELIX_MODEL_BASE_URL", None, TEXT, "Base URL of a service that speaks the model provider's protocol."),

@@ -155,6 +155,12 @@ class UnknownToolCall(HelixError):
 
     code = "unknown_tool_call"
     status = 404
+    why = "ownership_map_absent"
+
+    def because(self, why: str) -> UnknownToolCall:
+        """Say for the log, never for the caller, what was not found (R-602)."""
+        self.why = why
+        return self
 
     def as_body(self) -> dict[str, Any]:
         """R-338: the body names the outcome as ``status`` too, beside the fields of every typed error."""

@@ -79,3 +79,12 @@ def edited_note(arguments_json: str) -> str:
 
 def _joined(text: str, detail: str | None) -> str:
     return f"{text} {detail}" if detail else text
+
+
+def late_notice(tool_name: str, tool_call_id: str, answer_json: str) -> str:
+    """The hidden notice that a real answer came after its call was settled as a timeout (R-272)."""
+    return _now("The answer to %(tool)s (call %(call)s) arrived after its deadline: %(answer)s") % {
+        "tool": tool_name,
+        "call": tool_call_id,
+        "answer": answer_json,
+    }

@@ -46,6 +46,10 @@ class Session(models.Model):
     expires_at = models.DateTimeField(null=True)
 
     class Meta:
+        permissions = [
+            ("operate", "Can inspect, stop and force-fail the sessions of others"),
+            ("view_private_values", "Can see the values of private tools"),
+        ]
         constraints = [
             one_of("helix_session_status", "status", SessionStatus),
             exactly_when("helix_session_root_has_no_parent", Q(parent_call__isnull=True), Q(root=F("id"))),

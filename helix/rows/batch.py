@@ -27,7 +27,7 @@ def continue_if_complete(tree: Tree, session: Session) -> Run | None:
     run = tree.current_run(session)
     if run is None or run.status not in RUN_PAUSED or run.superseded_by_id or run.stop_is_open:
         return None
-    if not _lapse_the_rest(tree, session) or has_open_subagents(session):
+    if not lapse_the_rest(tree, session) or has_open_subagents(session):
         return None
     if not session.continue_on_submit:
         tree.changed(session)
@@ -74,7 +74,7 @@ def _still_open(tree: Tree, session: Session):  # type: ignore[no-untyped-def]
     return _unanswered(session).exclude(state=CallState.AWAITING, deadline_at__lte=tree.now)
 
 
-def _lapse_the_rest(tree: Tree, session: Session) -> bool:
+def lapse_the_rest(tree: Tree, session: Session) -> bool:
     """True when every call of the batch is answered; lapsed ones are stored as timeouts first (R-240)."""
     if batch_is_partial(tree, session):
         return False

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from helix.agents import lookup
+from helix.errors import HelixError
+from helix.loop.texts import text_for
 from helix.models import CallAudit, CallOwnership, CallTombstone, Message, PendingCall, Run, Session, UsageRecord
 from helix.principals import Principal
 from helix.rows.log import new_message
@@ -269,28 +272,17 @@ def consume(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome])
 
 
 def discard(
-    tree: Tree,
-    session: Session,
-    run: Run,
-    calls: Sequence[PendingCall],
-    reason: DiscardReason,
-    *,
-    error_codes: dict[str, str] | None = None,
-    text: str = "",
+    tree: Tree, session: Session, run: Run, calls: Sequence[PendingCall], reason: DiscardReason
 ) -> None:
     """Close open calls without an answer and pair each with a not-executed result (P-07, P-09, R-418).
 
-    error_codes: by kind of call state; an executing body that a stop cut is `aborted`, a waiting call `run_stopped`.
+    A stop that cuts an executing body is `aborted` in the log; everything else bears the reason as its code.
     """
-    outcomes = [
-        Outcome(
-            call,
-            AnswerKind.ERROR,
-            {"error": text},
-            error_code=(error_codes or {}).get(call.state, str(reason)),
-        )
-        for call in calls
-    ]
+    outcomes = []
+    for call in calls:
+        cut = reason == DiscardReason.RUN_STOPPED and call.state == CallState.EXECUTING
+        code = "aborted" if cut else str(reason)
+        outcomes.append(Outcome(call, AnswerKind.ERROR, {"error": readable(session, code, call.kind)}, error_code=code))
     _append_results(tree, session, run, outcomes)
     for outcome in outcomes:
         call = outcome.call
@@ -306,6 +298,15 @@ def discard(
     PendingCall.objects.bulk_update(calls, ["state", "discard_reason", "settled_at", "error_code"], batch_size=200)
     _forget_ownership(tree, calls)
     tree.changed(session)
+
+
+def readable(session: Session, code: str, kind: str, detail: str | None = None) -> str:
+    """The text of a built-in code for this call, with the agent's own words where it has some (R-745)."""
+    try:
+        agent_texts = lookup(session.agent_type).error_texts
+    except HelixError:
+        agent_texts = None  # the agent is gone: the code keeps its built-in text
+    return text_for(code, kind=kind, agent_texts=agent_texts, detail=detail)
 
 
 def _append_results(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome]) -> list[Message]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from helix.loop.texts import text_for
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.batch import continue_if_complete
-from helix.rows.calls import Outcome, consume, discard, open_calls
+from helix.rows.calls import Outcome, consume, discard, open_calls, readable
 from helix.rows.log import append_message
 from helix.rows.tree import Tree
 from helix.statuses import (
@@ -45,8 +44,7 @@ def fail(
     """A run fails with its typed detail: undecided calls go, answers that were given stay (R-565, R-172, RT-03)."""
     session = tree.session(run.session_id)
     dropped = [call for call in open_calls(session, run) if not _is_kept_by_failure(call)]
-    for call in dropped:
-        discard(tree, session, run, [call], DiscardReason.RUN_FAILED, text=text_for("run_failed", kind=call.kind))
+    discard(tree, session, run, dropped, DiscardReason.RUN_FAILED)
     runs.fail_run(tree, run, code, message, retryable=retryable, cause=cause)
     _tell_parent(tree, session, run, output=None, failed_with=code)
 
@@ -58,17 +56,7 @@ def _is_kept_by_failure(call: PendingCall) -> bool:
 def settle_stop(tree: Tree, run: Run) -> None:
     """End a run by its recorded stop: calls closed and paired, no model call, no continuation (RT-07 to RT-11)."""
     session = tree.session(run.session_id)
-    for call in open_calls(session, run):
-        code = "aborted" if call.state == CallState.EXECUTING else "run_stopped"
-        discard(
-            tree,
-            session,
-            run,
-            [call],
-            DiscardReason.RUN_STOPPED,
-            error_codes={call.state: code},
-            text=text_for(code, kind=call.kind),
-        )
+    discard(tree, session, run, open_calls(session, run), DiscardReason.RUN_STOPPED)
     if run.entry_message:
         # The message was accepted: it belongs to the conversation even though nobody will answer it in this turn.
         append_message(tree, session, run, Role.USER, run.entry_message)
@@ -103,7 +91,7 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
         outcome = Outcome(
             call,
             AnswerKind.ERROR,
-            {"error": text_for("tool_execution_failed", kind="subagent", detail=failed_with)},
+            {"error": readable(parent, "tool_execution_failed", call.kind, failed_with)},
             error_code="tool_execution_failed",
             extra={"cause": failed_with},
         )

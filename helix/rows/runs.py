@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from helix import conf
 from helix.models import PendingCall, Run, RunLease, Session
+from helix.rows.holdings import HOLDINGS
 from helix.rows.tree import Tree
 from helix.statuses import (
     CALL_OPEN,
@@ -155,5 +157,20 @@ def fail_run(
     return run
 
 
-def due(run: Run, now: datetime) -> bool:
-    return run.next_attempt_at <= now
+def is_held_here(run: Run) -> bool:
+    """Whether this very process works on the run under its present epoch: then nobody here judges its lease (L-6)."""
+    holding = HOLDINGS.get(run.id)
+    return holding is not None and holding.epoch == run.epoch
+
+
+def grant_lease(run: Run, now: datetime) -> None:
+    """This process holds the run from now on (L-2)."""
+    RunLease.objects.update_or_create(
+        run_id=run.id,
+        defaults={
+            "holder": HOLDINGS.holder,
+            "epoch": run.epoch,
+            "renewed_at": now,
+            "expires_at": now + timedelta(seconds=conf.get("HELIX_LEASE_SECONDS")),
+        },
+    )

@@ -1,0 +1,78 @@
+"""Give up what is open because the user went on with a message (R-460, R-461)."""
+
+from __future__ import annotations
+
+from helix.errors import AlreadyRunning
+from helix.models import PendingCall, Run, Session
+from helix.rows import runs
+from helix.rows.batch import unanswered_calls
+from helix.rows.calls import consume, open_calls, readable, store_answer, Outcome
+from helix.rows.tree import Tree
+from helix.statuses import (
+    RUN_CLAIMABLE,
+    RUN_PAUSED,
+    AnswerKind,
+    CallKind,
+    CallState,
+    EventType,
+    RunStatus,
+)
+
+
+def abandon_waiting(tree: Tree) -> None:
+    """Answer every open external call of the root `client_tool_abandoned`; close children that only wait.
+
+    Raises: `AlreadyRunning`, before any write, when a child computes: its work is not given up (R-461).
+    """
+    computing = Run.objects.filter(
+        session__root_id=tree.root.id, status__in=(RunStatus.RUNNING, *RUN_CLAIMABLE)
+    ).first()
+    if computing is not None:
+        raise AlreadyRunning("A sub-agent is at work.", runId=str(computing.id))
+    for call in unanswered_calls(tree.root):
+        _abandon(tree, call)
+    for call in open_calls(tree.root):
+        if call.kind == CallKind.SUBAGENT and call.state == CallState.EXECUTING:
+            _abandon_child(tree, call)
+
+
+def _abandon(tree: Tree, call: PendingCall) -> None:
+    store_answer(tree, call, AnswerKind.ABANDONED, outcome="abandoned", error_code="client_tool_abandoned")
+
+
+def _abandon_child(tree: Tree, call: PendingCall) -> None:
+    """End the child's waiting subtree, deepest first, and settle the delegating call as given up."""
+    child = Session.objects.filter(parent_call_id=call.id).first()
+    if child is not None:
+        _close_subtree(tree, tree.session(child.id))
+    parent = tree.session(call.session_id)
+    outcome = Outcome(
+        call,
+        AnswerKind.ABANDONED,
+        {"error": readable(parent, "client_tool_abandoned", call.kind)},
+        error_code="client_tool_abandoned",
+    )
+    run = tree.run(call.run_id)
+    tree.emit(EventType.SUBAGENT_END, parent, run, toolCallId=call.tool_call_id, status=RunStatus.INTERRUPTED)
+    consume(tree, parent, run, [outcome])
+
+
+def _close_subtree(tree: Tree, session: Session) -> None:
+    run = tree.current_run(session)
+    if run is None or run.status not in RUN_PAUSED or run.superseded_by_id is not None:
+        return
+    for call in open_calls(session):
+        if call.kind == CallKind.SUBAGENT and call.state == CallState.EXECUTING:
+            _abandon_child(tree, call)
+    outcomes = [
+        Outcome(
+            call,
+            AnswerKind.ABANDONED,
+            {"error": readable(session, "client_tool_abandoned", call.kind)},
+            error_code="client_tool_abandoned",
+        )
+        for call in open_calls(session)
+    ]
+    consume(tree, session, run, outcomes)
+    runs.move_run(tree, run, RunStatus.INTERRUPTED)
+    tree.emit(EventType.RUN_INTERRUPTED, session, run, status=RunStatus.INTERRUPTED, reason="abandoned")

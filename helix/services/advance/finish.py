@@ -1,0 +1,216 @@
+"""The commits that end a worker's hold on a run: suspend, complete, fail, stop, try later, give back (contract 4.1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from helix import jsontext
+from helix.agents import Agent, lookup
+from helix.errors import AgentNotFound, AgentResolutionFailed
+from helix.loop import ModelError, Reply
+from helix.models import PendingCall, Run
+from helix.rows import endings, runs
+from helix.rows.batch import continue_if_complete
+from helix.rows.beginnings import start_child
+from helix.rows.calls import Outcome, consume, emit_tool_start, expose, move_call, readable
+from helix.rows.checkpoints import write_checkpoint
+from helix.rows.takeover import budget_is_spent, close_lost_bodies
+from helix.rows.tree import Tree, has_open_subagents, locked
+from helix.services.advance.claim import Claim
+from helix.services.advance.deltas import Pending, write_pending
+from helix.services.advance.reply import PreparedCall, record_reply
+from helix.statuses import (
+    CALL_EXTERNAL,
+    AnswerKind,
+    CallKind,
+    CallState,
+    EventType,
+    RunStatus,
+    StopKind,
+)
+
+log = logging.getLogger("helix.advance")
+
+# R-494: a retryable model error is tried again after these pauses, in seconds, as due times on the run row.
+MODEL_RETRY_SECONDS = (1, 2, 4)
+
+
+def commit_reply(
+    claim: Claim,
+    agent: Agent,
+    reply: Reply,
+    prepared: Sequence[PreparedCall],
+    rest: list[Pending],
+    now: datetime,
+) -> bool:
+    """Record a whole reply. True: the worker goes on with its server calls or its next step.
+
+    A reply without calls completes the run; one with nothing for this worker to do suspends it, all in this commit.
+    Raises: `LostFence`, `StopSeen`.
+    """
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch)
+        write_pending(tree, run, rest)
+        calls = record_reply(tree, run, agent, reply, prepared)
+        if not calls:
+            write_checkpoint(tree, tree.session(run.session_id), run)
+            endings.complete(tree, run, output=None)
+            return False
+        held = [call for call in calls if call.state == CallState.HELD]
+        if not held or any(call.kind == CallKind.SERVER and not is_deferred(agent, call) for call in held):
+            return True
+        _suspend(tree, run)
+        return False
+
+
+def is_deferred(agent: Agent, call: PendingCall) -> bool:
+    """A finish call of a step that also asked somebody else: the drain pairs it, it never runs (R-045)."""
+    tool = agent.tool(call.tool_name)
+    if call.kind != CallKind.SERVER or tool is None or not tool.finish_with:
+        return False
+    step = PendingCall.objects.filter(session_id=call.session_id, step_id=call.step_id)
+    return step.exclude(kind=CallKind.SERVER).exists()
+
+
+def suspend(claim: Claim, now: datetime) -> None:
+    """RT-04, RT-05: the step's server calls are done; the rest waits for somebody outside or for children."""
+    with locked(claim.root_id, now) as tree:
+        _suspend(tree, runs.fence(tree, claim.run_id, claim.epoch))
+
+
+def _suspend(tree: Tree, run: Run) -> None:
+    session = tree.session(run.session_id)
+    held = list(
+        PendingCall.objects.filter(session_id=session.id, run_id=run.id, state=CallState.HELD).order_by("seq")
+    )
+    external = [call for call in held if call.kind in CALL_EXTERNAL]
+    children = [_delegate(tree, run, call) for call in held if call.kind == CallKind.SUBAGENT]
+    status = RunStatus.SUSPENDED_CLIENT_TOOL if external else RunStatus.SUSPENDED_AWAITING_CHILDREN
+    runs.move_run(tree, run, status)
+    expose(tree, session)
+    suspended: dict[str, object] = {"status": status, "stepId": run.step_id}
+    if external:
+        suspended["toolCallIds"] = [call.tool_call_id for call in external]
+    if any(children):
+        suspended["children"] = [child for child in children if child]
+    tree.emit(EventType.RUN_SUSPENDED, session, run, **suspended)
+    write_checkpoint(tree, session, run)
+    if not external and not has_open_subagents(session):
+        # Every child failed to begin: the step is complete as it stands.
+        continue_if_complete(tree, session)
+
+
+def _delegate(tree: Tree, run: Run, call: PendingCall) -> str | None:
+    """Start the child of a sub-agent call; one that cannot begin is a failed result, not a failed run (R-210)."""
+    session = tree.session(call.session_id)
+    emit_tool_start(tree, session, run, call)
+    try:
+        declared = lookup(session.agent_type).tool(call.tool_name)
+        if declared is None or declared.sub_agent is None:
+            raise AgentNotFound("The sub-agent is not registered any more.")
+        child_agent = lookup(declared.sub_agent.agent_name)
+    except (AgentNotFound, AgentResolutionFailed) as gone:
+        text = readable(session, "tool_execution_failed", call.kind, gone.message)
+        consume(
+            tree,
+            session,
+            run,
+            [Outcome(call, AnswerKind.ERROR, {"error": text}, error_code="tool_execution_failed")],
+        )
+        return None
+    move_call(call, CallState.EXECUTING, body_started_at=tree.now, body_attempts=1)
+    child = start_child(tree, child_agent, run, call, _task_of(call))
+    return str(child.id)
+
+
+def _task_of(call: PendingCall) -> str:
+    """The child's first message: the one text argument as it is, anything richer as JSON."""
+    arguments = call.arguments
+    if isinstance(arguments, dict) and set(arguments) == {"task"} and isinstance(arguments["task"], str):
+        return arguments["task"]
+    return jsontext.dumps(arguments) if arguments is not None else call.arguments_json
+
+
+def fail_run(claim: Claim, code: str, message: str, now: datetime, *, cause: str | None = None) -> None:
+    """RT-03: the run fails with its typed detail. A recorded stop outranks the failure."""
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
+        if run.stop_is_open:
+            endings.settle_stop(tree, run)
+        else:
+            endings.fail(tree, run, code, message, cause=cause)
+
+
+def complete_run(claim: Claim, now: datetime) -> None:
+    """The agent's own condition ended the turn after a step (R-014)."""
+    with locked(claim.root_id, now) as tree:
+        endings.complete(tree, runs.fence(tree, claim.run_id, claim.epoch))
+
+
+def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: datetime) -> None:
+    """RT-22: a retryable model error is tried again at a due time on the row; any other, or a fourth, fails (R-494)."""
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch)
+        session = tree.session(run.session_id)
+        if rest or error.partial:
+            tree.emit(EventType.STEP_DISCARDED, session, run, reason=error.code)
+        if not error.retryable or run.model_attempts >= len(MODEL_RETRY_SECONDS):
+            endings.fail(tree, run, error.code, str(error), retryable=error.retryable)
+            return
+        pause = MODEL_RETRY_SECONDS[run.model_attempts]
+        runs.move_run(
+            tree,
+            run,
+            RunStatus.QUEUED,
+            model_attempts=run.model_attempts + 1,
+            next_attempt_at=now + timedelta(seconds=pause),
+        )
+        tree.emit(EventType.ERROR, session, run, error={"code": error.code, "retryable": True, "retryInMs": pause * 1000})
+
+
+def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
+    """R-132: a start that may succeed later is tried again under the crash budget, then exhausted."""
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch)
+        if budget_is_spent(run):
+            endings.fail(tree, run, "framework_auto_resume_exhausted", message, cause=code)
+            return
+        runs.move_run(
+            tree,
+            run,
+            RunStatus.QUEUED,
+            crash_count=run.crash_count + 1,
+            next_attempt_at=now + timedelta(seconds=2**run.crash_count),
+        )
+
+
+def stop_run(
+    claim: Claim,
+    agent: Agent | None,
+    partial: Reply | None,
+    prepared: Sequence[PreparedCall],
+    rest: list[Pending],
+    now: datetime,
+) -> None:
+    """RT-07, RT-08: end the run by its stop. An interrupt keeps the reply that was being written (R-419)."""
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
+        if not run.stop_is_open:
+            return
+        write_pending(tree, run, rest)
+        keeps = run.stop_kind == StopKind.INTERRUPT and agent is not None
+        if keeps and partial is not None and (partial.text or partial.calls):
+            assert agent is not None
+            record_reply(tree, run, agent, partial, prepared, interrupted=True)
+        endings.settle_stop(tree, run)
+
+
+def give_back(claim: Claim, now: datetime) -> None:
+    """RT-06: the worker shuts down inside a step; another one claims the run."""
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch)
+        close_lost_bodies(tree, run)
+        runs.move_run(tree, run, RunStatus.SUSPENDED_STEP_PARTIAL, next_attempt_at=now)
+        tree.wake(run)

@@ -1,0 +1,98 @@
+"""Deadlines of outside parties: lapse what is due, shift what an outage made unfair, move one by hand (5.H, T-7)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from helix import selectors
+from helix.errors import Forbidden, UnknownToolCall
+from helix.models import PendingCall
+from helix.principals import Principal
+from helix.rows import sweeps
+from helix.rows.batch import after_an_answer
+from helix.rows.calls import audit, on_wire, store_timeout
+from helix.rows.tree import Tree, locked
+from helix.statuses import CallState, EventType
+
+log = logging.getLogger("helix.deadlines")
+
+
+def lapse_calls(*, root_id: UUID, now: datetime) -> int:
+    """Store the timeouts of every lapsed call of one tree and what follows from them (R-240, T-5); how many.
+
+    0: nothing is due under the lock, or an outage has to be made good first (R-242).
+    """
+    with locked(root_id, now) as tree:
+        if not sweeps.expiry_is_fair(now):
+            return 0
+        due = list(
+            PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__lte=now).order_by("seq")
+        )
+        owners = dict.fromkeys(call.session_id for call in due)
+        for call in due:
+            run = tree.run(call.run_id)
+            if not run.stop_is_open:
+                store_timeout(tree, call)
+        for session_id in owners:
+            after_an_answer(tree, tree.session(session_id))
+        return len(due)
+
+
+def shift_deadlines(*, root_id: UUID, gap: timedelta, since: datetime, now: datetime) -> int:
+    """Move every open deadline of one tree by the time that nobody could sweep (T-7); how many moved.
+
+    gap: from the sweep's mark to now.  since: the mark; a call that was exposed later is moved from its exposure.
+    """
+    with locked(root_id, now) as tree:
+        open_now = PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__isnull=False)
+        moved = 0
+        for call in open_now.order_by("seq"):
+            assert call.deadline_at is not None and call.exposed_at is not None
+            lost = min(gap, now - max(since, call.exposed_at))
+            if lost > timedelta(0):
+                _move(tree, call, call.deadline_at + lost)
+                moved += 1
+        return moved
+
+
+def move_deadline(
+    *, principal: Principal, session_id: str, tool_call_id: str, deadline_at: datetime | None, now: datetime, door: str
+) -> None:
+    """An operator moves the deadline of a pending call, or removes it (R-241). Audited and told to every reader.
+
+    Raises: `UnknownToolCall` for a call that is out of reach or not pending; `Forbidden` for anybody else.
+    """
+    found = selectors.call_for(principal, session_id, tool_call_id)
+    if not principal.is_operator:
+        raise Forbidden("Only operators move deadlines.", cause="not_permitted")
+    with locked(found.root_id, now) as tree:
+        call = PendingCall.objects.get(pk=found.pk)
+        if call.state != CallState.AWAITING:
+            raise UnknownToolCall("The call is not pending.", toolCallId=tool_call_id)
+        before = {"deadlineAt": on_wire(call.deadline_at)}
+        _move(tree, call, deadline_at)
+        audit(
+            tree, call, "move_deadline", principal, door=door, before=before, after={"deadlineAt": on_wire(deadline_at)}
+        )
+
+
+def finish_sweep(*, now: datetime) -> None:
+    """Mark that the deadline sweep has seen everything that was due at ``now``."""
+    with transaction.atomic(durable=True):
+        sweeps.finish(sweeps.DEADLINES, now)
+
+
+def _move(tree: Tree, call: PendingCall, deadline_at: datetime | None) -> None:
+    call.deadline_at = deadline_at
+    call.save(update_fields=["deadline_at"])
+    tree.emit(
+        EventType.DEADLINE_CHANGED,
+        tree.session(call.session_id),
+        tree.run(call.run_id),
+        toolCallId=call.tool_call_id,
+        deadlineAt=on_wire(deadline_at),
+    )

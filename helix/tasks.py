@@ -1,0 +1,84 @@
+"""Celery's side of the work: a task parses ids and calls a service. A message is a hint (F-1).
+
+``helix.advance_run`` is sent when a run is queued; ``helix.sweep`` is what beat sends. Losing either costs time only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+from celery import shared_task
+
+from helix import nudges, selectors
+from helix.clock import utc_now
+from helix.rows import sweeps
+from helix.services import deadlines, leases, retention
+from helix.services.advance import advance_run as advance
+
+log = logging.getLogger("helix.sweep")
+
+Clock = Callable[[], datetime]
+
+
+@shared_task(name=nudges.ADVANCE_TASK, ignore_result=True)
+def advance_run(run_id: str) -> None:
+    """Work on one run. A second delivery loses the claim."""
+    advance(UUID(run_id))
+
+
+@shared_task(name="helix.sweep", ignore_result=True)
+def sweep() -> None:
+    """One pass over everything that may be due."""
+    run_sweeps()
+
+
+def run_sweeps(clock: Clock = utc_now) -> None:
+    """Every sweep once. One that fails does not keep the others from running; it is logged and comes again."""
+    for one in (sweep_deadlines, sweep_runs, sweep_tombstones, sweep_stops):
+        try:
+            one(clock())
+        except Exception:
+            log.exception("sweep.failed", extra={"sweep": one.__name__})
+
+
+def sweep_deadlines(now: datetime) -> int:
+    """Lapse what is due; after an outage shift the open deadlines instead (T-7). Returns how many calls it touched."""
+    since = sweeps.last_finished(sweeps.DEADLINES)
+    gap = sweeps.gap_since_last(sweeps.DEADLINES, now)
+    touched = 0
+    if gap is not None and since is not None:
+        log.warning("sweep.gap_shifted", extra={"gapSeconds": gap.total_seconds()})
+        for root_id in selectors.roots_with_deadlines():
+            touched += deadlines.shift_deadlines(root_id=root_id, gap=gap, since=since, now=now)
+    elif since is not None:
+        while roots := dict.fromkeys(root for _, root in selectors.lapsed_calls(now)):
+            lapsed = sum(deadlines.lapse_calls(root_id=root_id, now=now) for root_id in roots)
+            touched += lapsed
+            if not lapsed:
+                break
+    deadlines.finish_sweep(now=now)
+    return touched
+
+
+def sweep_runs(now: datetime) -> int:
+    """Nudge workers for runs that nobody picked up, and for runs whose worker was lost. Returns how many."""
+    waiting = [*selectors.claimable_runs(now), *selectors.stale_leases(now)]
+    for run_id in waiting:
+        nudges.nudge_worker(run_id)
+    return len(waiting)
+
+
+def sweep_tombstones(now: datetime) -> int:
+    """Delete expired tombstones, batch by batch."""
+    total = 0
+    while deleted := retention.sweep_tombstones(now=now):
+        total += deleted
+    return total
+
+
+def sweep_stops(now: datetime) -> int:
+    """In the process that runs it: fire the tokens of runs that were stopped elsewhere."""
+    return leases.cut_stopped_work()
