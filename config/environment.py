@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -85,7 +87,7 @@ class Environment:
             parts = urlsplit(text)
             if parts.scheme in _POSTGRES and parts.path.strip("/"):
                 return _postgres(parts.path, parts.username, parts.password, parts.hostname, parts.port, parts.query)
-            if parts.scheme == "sqlite" and parts.path.strip("/"):
+            if text.startswith("sqlite:///") and parts.path.strip("/"):
                 return _sqlite(Path(parts.path[1:]))
         except ValueError:
             pass
@@ -136,17 +138,14 @@ def local_secret(path: Path) -> str:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
         if not path.exists():
-            draft.touch(mode=0o600)
-            draft.write_text(secrets.token_urlsafe(50))
-            try:
-                # A hard link never replaces: of two first starts, one key wins and both read it.
-                os.link(draft, path)
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
+            # A temporary file is readable by its owner only, and a hard link never replaces: of several first starts
+            # one key wins, and all read it.
+            with NamedTemporaryFile("w", dir=path.parent) as draft:
+                draft.write(secrets.token_urlsafe(50))
+                draft.flush()
+                with suppress(FileExistsError):
+                    os.link(draft.name, path)
         return path.read_text().strip()
     except OSError:
         return secrets.token_urlsafe(50)
