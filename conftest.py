@@ -1,0 +1,3 @@
+"""The suite's fixtures, known to every test below."""
+
+pytest_plugins = ["tests.fixtures"]
