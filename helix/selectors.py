@@ -153,9 +153,9 @@ def call_for(principal: Principal, session_id: str, tool_call_id: str) -> Pendin
         session_for(principal, session_id)
     except NotFound:
         raise UnknownToolCall("There is no such open call.").because("root_state_not_found") from None
-    raise UnknownToolCall(
-        "There is no such open call.", toolCallId=tool_call_id, reason="never_existed"
-    ).because("ownership_missing_toolcall")
+    raise UnknownToolCall("There is no such open call.", toolCallId=tool_call_id, reason="never_existed").because(
+        "ownership_missing_toolcall"
+    )
 
 
 def pending_tools(root: Session) -> list[PendingCall]:
@@ -278,7 +278,7 @@ def snapshot_rows(principal: Principal, session_id: str, *, with_messages: bool 
         )
 
 
-# -- due work: what the sweeps look for, each one indexed query (R-238) --------------------------------------------------
+# -- due work: what the sweeps look for, each one indexed query (R-238) ------------------------------------------------
 
 
 def lapsed_calls(now: datetime, limit: int = 500) -> Sequence[tuple[UUID, UUID]]:

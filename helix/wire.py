@@ -111,7 +111,7 @@ def pending_tool(call: PendingCall, path: list[str]) -> dict[str, Any]:
 
 def call(row: PendingCall) -> dict[str, Any]:
     """One call of any kind and state, for lists. The answer itself is in the log."""
-    shown: dict[str, Any] = {
+    return {
         "toolCallId": row.tool_call_id,
         "toolName": row.tool_name,
         "kind": row.kind,
@@ -129,7 +129,6 @@ def call(row: PendingCall) -> dict[str, Any]:
         "reason": row.discard_reason,
         "settledAt": instant(row.settled_at),
     }
-    return shown
 
 
 def status(rows: SnapshotRows) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def snapshot(rows: SnapshotRows, now: datetime) -> dict[str, Any]:
     """The conversation as one consistent read saw it (R-519, client.md section 2)."""
     root, run = rows.root, rows.run
     can_send, can_cancel = SESSION_BUTTONS[SessionStatus(root.status)]
-    messages = [shown for one in rows.messages if (shown := message(one)) is not None]
+    messages = [visible for one in rows.messages if (visible := message(one)) is not None]
     if run is not None and run.entry_message:
         messages.append(pending_message(run, root.message_position + 1))
     shown: dict[str, Any] = {

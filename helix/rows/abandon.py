@@ -6,7 +6,7 @@ from helix.errors import AlreadyRunning
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.batch import unanswered_calls
-from helix.rows.calls import consume, open_calls, readable, store_answer, Outcome
+from helix.rows.calls import Outcome, consume, open_calls, readable, store_answer
 from helix.rows.tree import Tree
 from helix.statuses import (
     RUN_CLAIMABLE,

@@ -52,9 +52,9 @@ def continue_run(tree: Tree, session: Session, run: Run) -> Run:
 def unanswered_calls(session: Session) -> list[PendingCall]:
     """External calls of the session that have no answer yet, in recorded order."""
     return list(
-        PendingCall.objects.filter(
-            session_id=session.id, kind__in=CALL_EXTERNAL, state__in=CALL_UNANSWERED
-        ).order_by("seq")
+        PendingCall.objects.filter(session_id=session.id, kind__in=CALL_EXTERNAL, state__in=CALL_UNANSWERED).order_by(
+            "seq"
+        )
     )
 
 

@@ -69,9 +69,7 @@ def expose(tree: Tree, session: Session | None = None) -> list[PendingCall]:
     else:
         open_now = PendingCall.objects.filter(root_id=tree.root.id, state=CallState.AWAITING).count()
         room = max(0, limit - open_now)
-        waiting = held.filter(
-            root_id=tree.root.id, run__status__in=RUN_PAUSED, run__superseded_by=None
-        )
+        waiting = held.filter(root_id=tree.root.id, run__status__in=RUN_PAUSED, run__superseded_by=None)
         calls = list(waiting[:room]) if room else []
     for call in calls:
         call.state = CallState.AWAITING
@@ -196,7 +194,14 @@ def store_timeout(tree: Tree, call: PendingCall) -> None:
 
 
 def audit(
-    tree: Tree, call: PendingCall, action: str, principal: Principal, *, door: str, before: Any = None, after: Any = None
+    tree: Tree,
+    call: PendingCall,
+    action: str,
+    principal: Principal,
+    *,
+    door: str,
+    before: Any = None,
+    after: Any = None,
 ) -> None:
     CallAudit.objects.create(
         call=call,
@@ -257,7 +262,9 @@ def consume(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome])
             )
         if call.exposed_at:
             usage.append(
-                _usage(tree, call, "client_tool_wait_ms", (call.answered_at - call.exposed_at) / timedelta(milliseconds=1))
+                _usage(
+                    tree, call, "client_tool_wait_ms", (call.answered_at - call.exposed_at) / timedelta(milliseconds=1)
+                )
             )
     PendingCall.objects.bulk_update(
         [outcome.call for outcome in outcomes],
@@ -271,9 +278,7 @@ def consume(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome])
     return messages
 
 
-def discard(
-    tree: Tree, session: Session, run: Run, calls: Sequence[PendingCall], reason: DiscardReason
-) -> None:
+def discard(tree: Tree, session: Session, run: Run, calls: Sequence[PendingCall], reason: DiscardReason) -> None:
     """Close open calls without an answer and pair each with a not-executed result (P-07, P-09, R-418).
 
     A stop that cuts an executing body is `aborted` in the log; everything else bears the reason as its code.
@@ -288,9 +293,7 @@ def discard(
         call = outcome.call
         if reason == DiscardReason.RUN_STOPPED and call.state == CallState.AWAITING:
             count(tree, call, "client_tool_abort", 1)
-            log.warning(
-                "client_tool.aborted", extra={"sessionId": str(tree.root.id), "toolCallId": call.tool_call_id}
-            )
+            log.warning("client_tool.aborted", extra={"sessionId": str(tree.root.id), "toolCallId": call.tool_call_id})
         call.state = CallState.DISCARDED
         call.discard_reason = reason
         call.settled_at = tree.now
@@ -312,7 +315,7 @@ def readable(session: Session, code: str, kind: str, detail: str | None = None) 
 def _append_results(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome]) -> list[Message]:
     """The result messages, one per call; a call that has one already is skipped and logged (R-269, R-671)."""
     ids = [outcome.call.tool_call_id for outcome in outcomes]
-    answered = set()
+    answered: set[str | None] = set()
     for page in _pages(ids):
         answered.update(
             Message.objects.filter(

@@ -38,9 +38,7 @@ def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = Fal
     _tell_parent(tree, session, run, output=output)
 
 
-def fail(
-    tree: Tree, run: Run, code: str, message: str, *, retryable: bool = False, cause: str | None = None
-) -> None:
+def fail(tree: Tree, run: Run, code: str, message: str, *, retryable: bool = False, cause: str | None = None) -> None:
     """A run fails with its typed detail: undecided calls go, answers that were given stay (R-565, R-172, RT-03)."""
     session = tree.session(run.session_id)
     dropped = [call for call in open_calls(session, run) if not _is_kept_by_failure(call)]
@@ -104,4 +102,3 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
 def result_body(value: Any) -> dict[str, Any]:
     """A string is kept verbatim and marked as text; everything else is JSON (R-017)."""
     return {"text": value} if isinstance(value, str) else {"value": value}
-

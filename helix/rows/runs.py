@@ -59,7 +59,9 @@ def start_run(
     they travel in the event so that other readers see them at once.
     """
     session.run_count += 1
-    turn = continues.turn if continues and same_turn else (continues.turn + 1 if continues else _next_turn(tree, session))
+    turn = (
+        continues.turn if continues and same_turn else (continues.turn + 1 if continues else _next_turn(tree, session))
+    )
     run = Run(
         session_id=session.id,
         number=session.run_count,
@@ -84,11 +86,6 @@ def start_run(
     tree.changed(session)
     tree.wake(run)
     return run
-
-
-def _next_turn(tree: Tree, session: Session) -> int:
-    last = tree.current_run(session)
-    return last.turn + 1 if last else 1
 
 
 def move_run(tree: Tree, run: Run, status: RunStatus, **columns: Any) -> Run:

@@ -73,7 +73,7 @@ class Tree:
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
-    def emit(self, type: EventType, session: Session, run: Run | None = None, **payload: Any) -> int:
+    def emit(self, kind: EventType, session: Session, run: Run | None = None, **payload: Any) -> int:
         """Append one event of the root's stream; returns its number. Payload keys are the wire's (5.Q)."""
         self.root.stream_sequence += 1
         payload["agentType"] = session.agent_type
@@ -84,7 +84,7 @@ class Tree:
                 session_id=session.id,
                 run_id=run.id if run else None,
                 step=run.step_count if run else 0,
-                type=type,
+                type=kind,
                 payload=payload,
                 created_at=self.now,
             )
@@ -183,9 +183,7 @@ class Tree:
 
 def has_open_subagents(session: Session) -> bool:
     """Whether a child that this session started has not ended."""
-    return PendingCall.objects.filter(
-        session=session, state=CallState.EXECUTING, kind=CallKind.SUBAGENT
-    ).exists()
+    return PendingCall.objects.filter(session=session, state=CallState.EXECUTING, kind=CallKind.SUBAGENT).exists()
 
 
 def _columns(session: Session) -> dict[str, Any]:

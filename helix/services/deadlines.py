@@ -51,7 +51,8 @@ def shift_deadlines(*, root_id: UUID, gap: timedelta, since: datetime, now: date
         open_now = PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__isnull=False)
         moved = 0
         for call in open_now.order_by("seq"):
-            assert call.deadline_at is not None and call.exposed_at is not None
+            if call.deadline_at is None or call.exposed_at is None:
+                continue
             lost = min(gap, now - max(since, call.exposed_at))
             if lost > timedelta(0):
                 _move(tree, call, call.deadline_at + lost)

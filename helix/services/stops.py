@@ -79,4 +79,3 @@ def _resolve(tree: Tree, run: Run) -> None:
         # The holder did not honour the stop: its epoch is over, its late writes meet the fence.
         runs.update_run(run, epoch=run.epoch + 1)
     settle_stop(tree, run)
-

@@ -7,16 +7,13 @@ before the lock; its refusal waits for its turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.utils.module_loading import import_string
-
 from helix import conf, jsontext, schemas, selectors
 from helix.agents import Agent, lookup
-from helix.answers import MAX_ERROR_BYTES, Answer, Failure, Result, Verdict
+from helix.answers import Answer, Failure, Result, Verdict, scrubbed_error
 from helix.errors import (
     AgentNotFound,
     ArgumentsChanged,
@@ -187,9 +184,7 @@ def _refuse_binding(call: PendingCall, answer: Answer, principal: Principal, tre
     if not isinstance(answer, Verdict):
         return None
     if answer.approval_id != call.approval_id:
-        return ValidationFailed(
-            "The approval id is not the call's.", toolCallId=call.tool_call_id, cause="approval_id"
-        )
+        return ValidationFailed("The approval id is not the call's.", toolCallId=call.tool_call_id, cause="approval_id")
     if not approval_policy().may_decide(principal, call):
         return Forbidden("You may not decide this call.", toolCallId=call.tool_call_id, cause="not_permitted")
     if call.forbid_self_approval and tree.run(call.emitted_by_id).started_by == principal.id:
@@ -255,17 +250,8 @@ class _Prepared:
 
 
 def _scrubbed(answer: Answer) -> Answer:
-    """The answer with its error as `HELIX_SCRUB` leaves it; a scrubber that raises leaves a fixed text (R-390)."""
-    scrub = conf.get("HELIX_SCRUB")
-    if scrub is None or not isinstance(answer, Failure):
-        return answer
-    scrubber: Callable[[str], str] = import_string(scrub) if isinstance(scrub, str) else scrub
-    try:
-        text = scrubber(answer.error)
-    except Exception:
-        log.exception("client_tool.scrub_failed")
-        text = "The error text was withheld."
-    return Failure(error=str(text)[:MAX_ERROR_BYTES])
+    """The answer with its error as `HELIX_SCRUB` leaves it (R-390)."""
+    return Failure(error=scrubbed_error(answer.error)) if isinstance(answer, Failure) else answer
 
 
 # -- steps 13 and 14 ---------------------------------------------------------------------------------------------------
@@ -324,7 +310,15 @@ def _store(tree: Tree, call: PendingCall, prepared: _Prepared, principal: Princi
             edited_arguments_json=edited,
         )
         after = {"argumentsJson": edited or call.arguments_json, "reason": answer.reason}
-        audit(tree, call, "approve" if edited is None else "approve_edited", principal, door=door, before=before, after=after)
+        audit(
+            tree,
+            call,
+            "approve" if edited is None else "approve_edited",
+            principal,
+            door=door,
+            before=before,
+            after=after,
+        )
         log.debug("approval.decided", extra={"toolCallId": call.tool_call_id, "approved": True})
     log.debug(
         "client_tool.submitted",

@@ -103,7 +103,7 @@ def _record_body(
 def _commit_state(
     tree: Tree, session: Any, run: Any, call: PendingCall, result: BodyResult, context: ToolContext
 ) -> BodyResult:
-    """The body's staged state writes, with its result in one commit; over the limit it failed instead (R-299, R-561)."""
+    """The body's staged state writes, in one commit with its result; over the limit it failed (R-299, R-561)."""
     if result.kind != "result" or not context.state_writes:
         return result
     state = apply_state_writes(session.state, context.state_writes)
@@ -130,9 +130,7 @@ def outcome_of_body(call: PendingCall, result: BodyResult) -> Outcome:
     note = edited_note(call.edited_arguments_json) if call.edited_arguments_json is not None else None
     if result.kind in ("result", "no_result"):
         return Outcome(call, AnswerKind.RESULT, result_body(result.value), note=note)
-    return Outcome(
-        call, AnswerKind.ERROR, {"error": result.error or ""}, error_code=result.error_code, note=note
-    )
+    return Outcome(call, AnswerKind.ERROR, {"error": result.error or ""}, error_code=result.error_code, note=note)
 
 
 def _told(call: PendingCall, result: BodyResult | None = None) -> dict[str, Any]:

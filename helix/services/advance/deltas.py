@@ -82,18 +82,18 @@ class DeltaWriter:
         elif isinstance(delta, ToolCallDelta) and delta.index not in self._private_calls:
             self._join(EventType.TOOL_ARG_STREAM_DELTA, "delta", delta.text, index=delta.index)
 
-    def _join(self, type: EventType, key: str, text: str, **rest: Any) -> None:
+    def _join(self, kind: EventType, key: str, text: str, **rest: Any) -> None:
         """Append to the last pending event when it is of the same block, else begin another."""
         if self._pending:
-            last_type, last = self._pending[-1]
-            same = last_type == type and last.get("index") == rest.get("index") and not last.get("isComplete")
+            last_kind, last = self._pending[-1]
+            same = last_kind == kind and last.get("index") == rest.get("index") and not last.get("isComplete")
             if same:
                 last[key] += text
                 last.update(rest)
                 return
-        self._pending.append((type, {key: text, **rest}))
+        self._pending.append((kind, {key: text, **rest}))
 
 
 def write_pending(tree: Tree, run: Any, pending: list[Pending]) -> None:
-    for type, payload in pending:
-        tree.emit(type, tree.session(run.session_id), run, **payload)
+    for kind, payload in pending:
+        tree.emit(kind, tree.session(run.session_id), run, **payload)

@@ -71,9 +71,8 @@ def _answered(run: Run) -> list[PendingCall]:
 
 def _deferred_finish(run: Run) -> Sequence[PendingCall]:
     """A finish call that stood beside external calls (R-045): the only server call that is still held here."""
-    return PendingCall.objects.filter(
-        session_id=run.session_id, run_id=run.id, state=CallState.HELD, kind=CallKind.SERVER
-    )
+    held = PendingCall.objects.filter(session_id=run.session_id, run_id=run.id, state=CallState.HELD)
+    return list(held.filter(kind=CallKind.SERVER))
 
 
 def _deferred(session: Session, call: PendingCall) -> Outcome:

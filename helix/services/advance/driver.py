@@ -128,9 +128,7 @@ class Walk:
         """Approved bodies first, in emission order, then one drain of the rest (R-169, R-137)."""
         for call in answered:
             if call.answer_kind in ANSWER_APPROVALS:
-                if bodies.execute_call(self.claim, agent, call.id, self.clock, self.token):
-                    return False
-                return True
+                return not bodies.execute_call(self.claim, agent, call.id, self.clock, self.token)
         drain.drain(self.claim, agent, self.clock)
         return True
 
@@ -221,5 +219,3 @@ class Walk:
     def _told(self) -> dict[str, object]:
         claim = self.claim
         return {"sessionId": str(claim.session_id), "runId": str(claim.run_id), "agentType": claim.agent_type}
-
-

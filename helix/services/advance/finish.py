@@ -82,9 +82,7 @@ def suspend(claim: Claim, now: datetime) -> None:
 
 def _suspend(tree: Tree, run: Run) -> None:
     session = tree.session(run.session_id)
-    held = list(
-        PendingCall.objects.filter(session_id=session.id, run_id=run.id, state=CallState.HELD).order_by("seq")
-    )
+    held = list(PendingCall.objects.filter(session_id=session.id, run_id=run.id, state=CallState.HELD).order_by("seq"))
     external = [call for call in held if call.kind in CALL_EXTERNAL]
     children = [_delegate(tree, run, call) for call in held if call.kind == CallKind.SUBAGENT]
     status = RunStatus.SUSPENDED_CLIENT_TOOL if external else RunStatus.SUSPENDED_AWAITING_CHILDREN
@@ -167,7 +165,9 @@ def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: date
             model_attempts=run.model_attempts + 1,
             next_attempt_at=now + timedelta(seconds=pause),
         )
-        tree.emit(EventType.ERROR, session, run, error={"code": error.code, "retryable": True, "retryInMs": pause * 1000})
+        tree.emit(
+            EventType.ERROR, session, run, error={"code": error.code, "retryable": True, "retryInMs": pause * 1000}
+        )
 
 
 def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
@@ -200,10 +200,9 @@ def stop_run(
         if not run.stop_is_open:
             return
         write_pending(tree, run, rest)
-        keeps = run.stop_kind == StopKind.INTERRUPT and agent is not None
-        if keeps and partial is not None and (partial.text or partial.calls):
-            assert agent is not None
-            record_reply(tree, run, agent, partial, prepared, interrupted=True)
+        if run.stop_kind == StopKind.INTERRUPT and agent is not None and partial is not None:
+            if partial.text or partial.calls:
+                record_reply(tree, run, agent, partial, prepared, interrupted=True)
         endings.settle_stop(tree, run)
 
 

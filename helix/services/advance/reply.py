@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -105,9 +104,7 @@ def record_reply(
     """
     session = tree.session(run.session_id)
     step_id = str(uuid4())
-    runs.update_run(
-        run, step_count=run.step_count + 1, step_id=step_id, crash_count=0, model_attempts=0
-    )
+    runs.update_run(run, step_count=run.step_count + 1, step_id=step_id, crash_count=0, model_attempts=0)
     calls = [_row(tree, session, run, agent, one, step_id) for one in prepared]
     _mint_known_ids(tree, calls)
     parts = _parts(reply, calls, interrupted)
@@ -129,7 +126,12 @@ def record_reply(
     )
     _count_tokens(tree, session, run, reply)
     tree.emit(
-        EventType.STEP_COMMITTED, session, run, stepId=step_id, text=storable(reply.text), toolCallIds=[c.tool_call_id for c in calls]
+        EventType.STEP_COMMITTED,
+        session,
+        run,
+        stepId=step_id,
+        text=storable(reply.text),
+        toolCallIds=[c.tool_call_id for c in calls],
     )
     _settle_invalid(tree, session, run, calls, prepared)
     return calls
@@ -162,19 +164,19 @@ def _row(tree: Tree, session: Session, run: Run, agent: Agent, one: PreparedCall
     if tool is not None and one.kind in (CallKind.CLIENT, CallKind.APPROVAL):
         call.wait_ms, call.wait_from = agent.wait_for(tool, one.kind.value)  # type: ignore[arg-type]
         call.output_schema = tool.output_schema if one.kind == CallKind.CLIENT else None
-        call.schema_digest = schema_digest(tool.output_schema) if call.output_schema else ""
+        call.schema_digest = schema_digest(call.output_schema) if call.output_schema else ""
     return call
 
 
 def _mint_known_ids(tree: Tree, calls: Sequence[PendingCall]) -> None:
     """A call id that the tree knows, or that cannot be an id, is replaced by a minted one (R-052)."""
     named = [call.tool_call_id for call in calls]
-    known = set()
+    known: set[str] = set()
     for start in range(0, len(named), 500):
         known.update(
-            PendingCall.objects.filter(
-                root_id=tree.root.id, tool_call_id__in=named[start : start + 500]
-            ).values_list("tool_call_id", flat=True)
+            PendingCall.objects.filter(root_id=tree.root.id, tool_call_id__in=named[start : start + 500]).values_list(
+                "tool_call_id", flat=True
+            )
         )
     for call in calls:
         if not 1 <= len(call.tool_call_id) <= MAX_CALL_ID or call.tool_call_id in known:
