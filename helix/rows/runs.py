@@ -59,9 +59,8 @@ def start_run(
     they travel in the event so that other readers see them at once.
     """
     session.run_count += 1
-    turn = (
-        continues.turn if continues and same_turn else (continues.turn + 1 if continues else _next_turn(tree, session))
-    )
+    before = continues or tree.current_run(session)
+    turn = 1 if before is None else before.turn + (0 if same_turn else 1)
     run = Run(
         session_id=session.id,
         number=session.run_count,

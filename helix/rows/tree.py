@@ -73,7 +73,7 @@ class Tree:
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
-    def emit(self, kind: EventType, session: Session, run: Run | None = None, **payload: Any) -> int:
+    def emit(self, event_type: EventType, session: Session, run: Run | None = None, **payload: Any) -> int:
         """Append one event of the root's stream; returns its number. Payload keys are the wire's (5.Q)."""
         self.root.stream_sequence += 1
         payload["agentType"] = session.agent_type
@@ -84,7 +84,7 @@ class Tree:
                 session_id=session.id,
                 run_id=run.id if run else None,
                 step=run.step_count if run else 0,
-                type=kind,
+                type=event_type,
                 payload=payload,
                 created_at=self.now,
             )

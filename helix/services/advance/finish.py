@@ -200,9 +200,9 @@ def stop_run(
         if not run.stop_is_open:
             return
         write_pending(tree, run, rest)
-        if run.stop_kind == StopKind.INTERRUPT and agent is not None and partial is not None:
-            if partial.text or partial.calls:
-                record_reply(tree, run, agent, partial, prepared, interrupted=True)
+        kept = partial if run.stop_kind == StopKind.INTERRUPT else None
+        if agent is not None and kept is not None and (kept.text or kept.calls):
+            record_reply(tree, run, agent, kept, prepared, interrupted=True)
         endings.settle_stop(tree, run)
 
 
