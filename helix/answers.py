@@ -6,12 +6,17 @@ stands beside it (R-316).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from django.utils.module_loading import import_string
+
 from helix import conf, jsontext
 from helix.errors import PayloadTooLarge, ValidationFailed
+
+log = logging.getLogger("helix.submit")
 
 MAX_ID_CHARACTERS = 256
 MAX_ERROR_BYTES = 8192
@@ -138,6 +143,20 @@ def check_result_size(answer: Answer) -> None:
     size = len(answer.text.encode())
     if size > limit:
         raise PayloadTooLarge("The result is too large.", cause="tool_result", limitBytes=limit, sizeBytes=size)
+
+
+def scrubbed_error(error: str) -> str:
+    """A submitted error as `HELIX_SCRUB` leaves it; a scrubber that raises leaves a fixed text (R-390)."""
+    scrub = conf.get("HELIX_SCRUB")
+    if scrub is None:
+        return error
+    scrubber: Callable[[str], str] = import_string(scrub) if isinstance(scrub, str) else scrub
+    try:
+        text = scrubber(error)
+    except Exception:
+        log.exception("client_tool.scrub_failed")
+        text = "The error text was withheld."
+    return str(text)[:MAX_ERROR_BYTES]
 
 
 def _client_answer(body: Mapping[str, Any]) -> Result | Failure:

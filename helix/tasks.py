@@ -35,13 +35,19 @@ def sweep() -> None:
     run_sweeps()
 
 
-def run_sweeps(clock: Clock = utc_now) -> None:
-    """Every sweep once. One that fails does not keep the others from running; it is logged and comes again."""
+def run_sweeps(clock: Clock = utc_now) -> dict[str, int | None]:
+    """Every sweep once: how much each touched, by its name.
+
+    One that fails does not keep the others from running; it is logged, counts as None, and comes again.
+    """
+    touched: dict[str, int | None] = {}
     for one in (sweep_deadlines, sweep_runs, sweep_tombstones, sweep_stops):
         try:
-            one(clock())
+            touched[one.__name__] = one(clock())
         except Exception:
+            touched[one.__name__] = None
             log.exception("sweep.failed", extra={"sweep": one.__name__})
+    return touched
 
 
 def sweep_deadlines(now: datetime) -> int:
