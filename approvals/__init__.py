@@ -1,1 +1,1 @@
-"""The reviewers' inbox: policy, decisions and notices. It imports Helix; Helix never imports it."""
+"""The reviewers' inbox: policy, decisions and pages. It imports Helix; Helix never imports it."""

@@ -121,6 +121,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 # --- Helix (contract section 6; the table is helix.conf.SETTINGS) -----------------------------------------------------
 
 HELIX_AUTHENTICATE: str | None = "helix.api.auth.login_or_token"
+HELIX_APPROVAL_POLICY = "approvals.policy.AssignmentPolicy"
 globals().update(_env.helix_values)
 # An operator who opts out of authentication gets what was asked for, not the hook of this project.
 if _env.helix_values.get("HELIX_ALLOW_UNAUTHENTICATED") and "HELIX_AUTHENTICATE" not in _env.helix_values:
