@@ -207,10 +207,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS = _TRANSPORT_OPTIONS[BROKERS[urlsplit(CELERY_BRO
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"events": {"()": "helix.logs.EventFilter", "threshold": "INFO"}},
+    "formatters": {"events": {"()": "helix.logs.EventFormatter"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "events", "filters": ["events"]},
+    },
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"helix": {"level": "INFO"}, "approvals": {"level": "INFO"}},
+    # Everything goes to the filter: a single quiet event may have been given a louder level.
+    "loggers": {"helix": {"level": "DEBUG"}, "approvals": {"level": "DEBUG"}},
 }
 
 HELIX_ENVIRONMENT_PROBLEMS = tuple(_env.problems)

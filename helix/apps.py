@@ -8,7 +8,7 @@ from django.apps import AppConfig
 
 
 class HelixConfig(AppConfig):
-    """Registers the system checks and finds the agents of installed apps."""
+    """Registers the system checks, warns when nobody is asked who they are, and finds the agents of installed apps."""
 
     name = "helix"
     verbose_name = "Helix"
@@ -17,5 +17,7 @@ class HelixConfig(AppConfig):
     def ready(self) -> None:
         import_module("helix.checks")
         from helix.agents import discover
+        from helix.logs import warn_when_unauthenticated
 
+        warn_when_unauthenticated()
         discover()
