@@ -15,6 +15,8 @@ from uuid import UUID
 
 from django.db import transaction
 
+from helix.waypoints import Waypoint, reach
+
 log = logging.getLogger("helix.nudges")
 
 ADVANCE_TASK = "helix.advance_run"
@@ -60,6 +62,7 @@ def nudge_worker(run_id: UUID) -> None:
     """Tell a worker, after the commit, that this run is queued."""
 
     def send_run_hint() -> None:
+        reach(Waypoint.BEFORE_NUDGE)
         _send(_worker_breaker, lambda: send_to_worker(run_id), runId=str(run_id))
 
     transaction.on_commit(send_run_hint, robust=True)

@@ -16,6 +16,7 @@ from helix.statuses import (
     RunCause,
     RunStatus,
 )
+from helix.waypoints import Waypoint, reach
 
 
 def continue_if_complete(tree: Tree, session: Session) -> Run | None:
@@ -27,7 +28,9 @@ def continue_if_complete(tree: Tree, session: Session) -> Run | None:
     run = tree.current_run(session)
     if run is None or run.status not in RUN_PAUSED or run.superseded_by_id or run.stop_is_open:
         return None
-    if not lapse_the_rest(tree, session) or has_open_subagents(session):
+    complete = lapse_the_rest(tree, session) and not has_open_subagents(session)
+    reach(Waypoint.COUNTED_SIBLINGS)
+    if not complete:
         return None
     if not session.continue_on_submit:
         tree.changed(session)

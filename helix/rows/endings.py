@@ -23,6 +23,7 @@ from helix.statuses import (
     RunStatus,
     StopKind,
 )
+from helix.waypoints import Waypoint, reach
 
 
 def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = False, by_tool: bool = False) -> None:
@@ -96,6 +97,7 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
     else:
         outcome = Outcome(call, AnswerKind.RESULT, result_body(output))
     consume(tree, parent, tree.run(call.run_id), [outcome])
+    reach(Waypoint.CLOSED_MINE)
     continue_if_complete(tree, parent)
 
 

@@ -27,6 +27,7 @@ from helix.statuses import (
     RunStatus,
     SessionStatus,
 )
+from helix.waypoints import Waypoint, reach
 
 _COUNTERS = ("stream_sequence", "call_sequence", "message_position", "run_count", "child_count")
 
@@ -199,8 +200,12 @@ def locked(root_id: UUID, now: datetime) -> Iterator[Tree]:
 
     Raises: `Session.DoesNotExist` when the root is gone.
     """
+    reach(Waypoint.BEFORE_LOCK)
     with transaction.atomic(durable=True):
         # Not FOR UPDATE: rows that only refer to the root need not wait.
         tree = Tree(Session.objects.select_for_update(no_key=True).get(pk=root_id), now)
+        reach(Waypoint.LOCKED)
         yield tree
+        reach(Waypoint.BEFORE_WRITE)
         tree.close()
+    reach(Waypoint.AFTER_COMMIT)

@@ -13,6 +13,7 @@ from helix.rows.endings import fail, settle_stop
 from helix.rows.takeover import budget_is_spent, close_lost_bodies
 from helix.rows.tree import Tree, locked
 from helix.statuses import RUN_CLAIMABLE, EventType, RunCause, RunStatus
+from helix.waypoints import Waypoint, reach
 
 log = logging.getLogger("helix.advance")
 
@@ -47,6 +48,7 @@ def claim_run(run_id: UUID, *, now: datetime) -> Claim | None:
             taken = False
         if not taken:
             return None
+        reach(Waypoint.CLAIMED)
         return Claim(run.id, run.epoch, session.id, root_id, session.agent_type, session.owner)
 
 
