@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +29,19 @@ class StopSeen(Exception):
     """A stop is recorded on the run; the writer ends the run by it instead of writing on."""
 
 
+@dataclass(frozen=True)
+class Entered:
+    """What an entry did: the run that carries it, and where its events begin (R-520)."""
+
+    session_id: str
+    run_id: str
+    start_sequence: int
+
+
+def entered(tree: Tree, run: Run) -> Entered:
+    return Entered(str(tree.root.id), str(run.id), run.start_sequence)
+
+
 def fence(tree: Tree, run_id: Any, epoch: int, *, ignore_stop: bool = False) -> Run:
     """The run, when it is running under this epoch and, unless told otherwise, no stop is recorded (Q-18).
 
@@ -49,13 +63,16 @@ def start_run(
     started_by: str,
     continues: Run | None = None,
     same_turn: bool = False,
+    fresh_budget: bool = False,
+    status: RunStatus = RunStatus.QUEUED,
     entry_message: list[dict[str, Any]] | None = None,
     client_message_id: str | None = None,
     message: list[dict[str, Any]] | None = None,
 ) -> Run:
     """Insert an entry's run and make it the session's current run: the run-start commit.
 
-    same_turn: the step count goes on from ``continues`` (R-013). message: parts that the log got with this entry;
+    same_turn: the step count goes on from ``continues`` (R-013), unless the budget is fresh (R-014). status: a rewind
+    to a partial batch begins suspended (RT-21). message: parts that the log got with this entry;
     they travel in the event so that other readers see them at once.
     """
     session.run_count += 1
@@ -65,7 +82,8 @@ def start_run(
         session_id=session.id,
         number=session.run_count,
         turn=turn,
-        step_count=continues.step_count if continues and same_turn else 0,
+        step_count=continues.step_count if continues and same_turn and not fresh_budget else 0,
+        status=status,
         cause=cause,
         started_by=started_by,
         continues_id=continues.id if continues else None,

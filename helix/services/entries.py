@@ -7,7 +7,6 @@ it finds there and queues at most one run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -32,15 +31,6 @@ from helix.statuses import RUN_PAUSED, Role, RunCause, RunStatus, SessionStatus
 Parts = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Entered:
-    """What an entry did: the run that carries it, and where its events begin (R-520)."""
-
-    session_id: str
-    run_id: str
-    start_sequence: int
-
-
 def start(
     *,
     principal: Principal,
@@ -51,7 +41,7 @@ def start(
     state: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     delegation_id: str | None = None,
-) -> Entered:
+) -> runs.Entered:
     """Begin a conversation with its first message; while that run is live a repeat gives the same answer (R-359).
 
     session_id: the alias under which the client knows the conversation. Raises: `NotFound` for an unknown agent type,
@@ -84,7 +74,7 @@ def start(
             return _begin(tree, tree.root, principal, message, RunCause.EXECUTE)
         if run.number > 1 or run.is_over or run.status in RUN_PAUSED:
             raise AlreadyCompleted("This session has begun already.", runId=str(run.id))
-        return _entered(tree, run)
+        return runs.entered(tree, run)
 
 
 def _own_session(principal: Principal, session_id: str | None) -> Session | None:
@@ -96,7 +86,7 @@ def _own_session(principal: Principal, session_id: str | None) -> Session | None
         return None
 
 
-def _enter_fresh(session: Session, principal: Principal, message: Parts, now: datetime) -> Entered:
+def _enter_fresh(session: Session, principal: Principal, message: Parts, now: datetime) -> runs.Entered:
     """The first run of a session that this transaction inserted: nobody else can hold its lock."""
     tree = Tree(session, now)
     entered = _begin(tree, session, principal, message, RunCause.EXECUTE)
@@ -112,7 +102,7 @@ def send_message(
     now: datetime,
     abandon_pending: bool = False,
     client_message_id: str | None = None,
-) -> Entered:
+) -> runs.Entered:
     """The next turn of a conversation (RT-01), or with ``abandon_pending`` one that gives open calls up (R-460).
 
     A message repeated under the same ``client_message_id`` is answered with its run and stored once (R-276).
@@ -122,7 +112,7 @@ def send_message(
     with locked(session.id, now) as tree:
         repeated = _repeat(tree, client_message_id)
         if repeated is not None:
-            return _entered(tree, repeated)
+            return runs.entered(tree, repeated)
         _clear_the_way(tree)
         return _with_message(tree, principal, message, abandon_pending, client_message_id)
 
@@ -135,7 +125,7 @@ def resume(
     mode: str = "continue",
     message: Parts | None = None,
     abandon_pending: bool = False,
-) -> Entered:
+) -> runs.Entered:
     """Go on with a session that is suspended or interrupted (R-451 to R-462).
 
     mode: ``continue`` or ``with_message``; a rewind is `services.rewind`. A continuation that exists already is
@@ -157,10 +147,6 @@ def resume(
 # -- under the lock ----------------------------------------------------------------------------------------------------
 
 
-def _entered(tree: Tree, run: Run) -> Entered:
-    return Entered(str(tree.root.id), str(run.id), run.start_sequence)
-
-
 def _begin(
     tree: Tree,
     session: Session,
@@ -168,7 +154,7 @@ def _begin(
     message: Parts | None,
     cause: RunCause,
     client_message_id: str | None = None,
-) -> Entered:
+) -> runs.Entered:
     run = runs.start_run(
         tree,
         session,
@@ -179,7 +165,7 @@ def _begin(
     )
     if message:
         append_message(tree, session, run, Role.USER, message)
-    return _entered(tree, run)
+    return runs.entered(tree, run)
 
 
 def _repeat(tree: Tree, client_message_id: str | None) -> Run | None:
@@ -210,7 +196,7 @@ def _waits_for_caller(run: Run | None) -> bool:
 
 def _with_message(
     tree: Tree, principal: Principal, message: Parts, abandon_pending: bool, client_message_id: str | None
-) -> Entered:
+) -> runs.Entered:
     root = tree.root
     run = tree.current_run(root)
     if run is None or not (_waits_for_caller(run) or _left_answers(root, run)):
@@ -233,12 +219,12 @@ def _with_message(
         client_message_id=client_message_id,
     )
     runs.take_over_calls(tree, run, new)
-    return _entered(tree, new)
+    return runs.entered(tree, new)
 
 
 def _left_answers(session: Session, run: Run) -> bool:
-    """A run that was cut before it drained: stored answers or a message wait to enter the log first (R-456)."""
-    if run.status != RunStatus.INTERRUPTED or run.superseded_by_id is not None:
+    """A run that ended before it drained: stored answers or a message wait to enter the log first (R-456, R-565)."""
+    if run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED) or run.superseded_by_id is not None:
         return False
     return bool(run.entry_message) or bool(open_calls(session, run))
 
@@ -262,7 +248,7 @@ def _settle_recorded_stop(tree: Tree) -> Run | None:
     return run
 
 
-def _continue(tree: Tree, principal: Principal) -> Entered:
+def _continue(tree: Tree, principal: Principal) -> runs.Entered:
     root = tree.root
     run = tree.current_run(root)
     if run is None:
@@ -274,11 +260,22 @@ def _continue(tree: Tree, principal: Principal) -> Entered:
             raise AlreadyRunning("A turn is running.", runId=str(run.id))
         if not lapse_the_rest(tree, root):
             raise _partial(tree)
-        return _entered(tree, continue_run(tree, root, run))
+        return runs.entered(tree, continue_run(tree, root, run))
     if run.status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED_STEP_PARTIAL):
         if run.cause == RunCause.CONTINUATION and not run.stop_is_open:
-            return _entered(tree, run)
+            return runs.entered(tree, run)
         raise AlreadyRunning("A turn is running.", runId=str(run.id))
     if run.status == RunStatus.INTERRUPTED:
-        return _begin(tree, root, principal, None, RunCause.RESUME_CONTINUE)
+        if not _left_answers(root, run):
+            return _begin(tree, root, principal, None, RunCause.RESUME_CONTINUE)
+        new = runs.start_run(
+            tree,
+            root,
+            cause=RunCause.RESUME_CONTINUE,
+            started_by=principal.id,
+            continues=run,
+            entry_message=run.entry_message,
+        )
+        runs.take_over_calls(tree, run, new)
+        return runs.entered(tree, new)
     raise AlreadyCompleted("There is nothing to resume.", runId=str(run.id))

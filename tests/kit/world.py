@@ -19,7 +19,7 @@ from helix.agents import Agent
 from helix.answers import Answer, parse_submission
 from helix.models import Message, PendingCall, Run, Session
 from helix.principals import Principal
-from helix.rows import sweeps
+from helix.rows import runs, sweeps
 from helix.services import entries, sessions, stops, submit
 from helix.services.advance import advance_run
 from helix.statuses import StopKind
@@ -80,9 +80,7 @@ class World:
 
     def start(self, agent: Agent, text: str = "hello", *, principal: Principal = OWNER, **options: Any) -> UUID:
         """A conversation with its first message, not yet worked on; returns its id."""
-        entered = entries.start(
-            principal=principal, agent_type=agent.name, message=said(text), now=self.now, **options
-        )
+        entered = entries.start(principal=principal, agent_type=agent.name, message=said(text), now=self.now, **options)
         return UUID(entered.session_id)
 
     def create(self, agent: Agent, *, principal: Principal = OWNER, **options: Any) -> UUID:
@@ -94,16 +92,22 @@ class World:
         self.drain()
         return session_id
 
-    def send(self, session_id: UUID, text: str, *, principal: Principal = OWNER, **options: Any) -> entries.Entered:
+    def send(self, session_id: UUID, text: str, *, principal: Principal = OWNER, **options: Any) -> runs.Entered:
         return entries.send_message(
             principal=principal, session_id=str(session_id), message=said(text), now=self.now, **options
         )
 
-    def resume(self, session_id: UUID, *, principal: Principal = OWNER, **options: Any) -> entries.Entered:
+    def resume(self, session_id: UUID, *, principal: Principal = OWNER, **options: Any) -> runs.Entered:
         return entries.resume(principal=principal, session_id=str(session_id), now=self.now, **options)
 
     def submit(
-        self, session_id: UUID, tool_call_id: str, *, principal: Principal = OWNER, run_id: str | None = None, **body: Any
+        self,
+        session_id: UUID,
+        tool_call_id: str,
+        *,
+        principal: Principal = OWNER,
+        run_id: str | None = None,
+        **body: Any,
     ) -> dict[str, Any]:
         """Submit a body as a client would write it (`result`, `error`, or a verdict); returns the answer's body."""
         answer = parse_submission({"toolCallId": tool_call_id, **body}).answer
@@ -206,5 +210,3 @@ def new_world() -> Iterator[World]:
 def sweeping_since(now: datetime) -> None:
     """As if the deadline sweep had just run: deadlines may be judged (T-7)."""
     sweeps.finish(sweeps.DEADLINES, now)
-
-
