@@ -1,0 +1,1 @@
+"""Streams to clients: one reader per conversation and process, websockets, server-sent events."""

@@ -1,0 +1,34 @@
+"""The one place where the asynchronous edges cross over to the synchronous core.
+
+Each crossing has a connection of its own for as long as it lasts and gives it back: a stream that waits holds none.
+Commands have threads of their own, so that one that waits for a lock never delays what readers read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from channels.db import DatabaseSyncToAsync
+
+READING_THREADS: Final = 8
+COMMAND_THREADS: Final = 8
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="helix-reading")
+_commands = ThreadPoolExecutor(COMMAND_THREADS, thread_name_prefix="helix-commands")
+
+
+async def read_in_thread(read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of a read of rows."""
+    result: R = await DatabaseSyncToAsync(read, thread_sensitive=False, executor=_reading)(*args, **kwargs)
+    return result
+
+
+async def act_in_thread(verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of a verb that may wait for a lock."""
+    result: R = await DatabaseSyncToAsync(verb, thread_sensitive=False, executor=_commands)(*args, **kwargs)
+    return result
