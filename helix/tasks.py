@@ -11,6 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from celery import shared_task
+from django.db import OperationalError
 
 from helix import nudges, selectors
 from helix.clock import utc_now
@@ -61,12 +62,27 @@ def sweep_deadlines(now: datetime) -> int:
             touched += deadlines.shift_deadlines(root_id=root_id, gap=gap, since=since, now=now)
     elif since is not None:
         while roots := dict.fromkeys(root for _, root in selectors.lapsed_calls(now)):
-            lapsed = sum(deadlines.lapse_calls(root_id=root_id, now=now) for root_id in roots)
+            lapsed = sum(_lapse(root_id, now) for root_id in roots)
             touched += lapsed
             if not lapsed:
                 break
     deadlines.finish_sweep(now=now)
     return touched
+
+
+def _lapse(root_id: UUID, now: datetime) -> int:
+    """One tree; its failure keeps no other tree from lapsing, and leaves nobody waiting for it (R-234, Q-11)."""
+    try:
+        return deadlines.lapse_calls(root_id=root_id, now=now)
+    except OperationalError:
+        raise  # the database is away: everything stays due
+    except Exception as failure:
+        log.exception(
+            "sweep.due_work_unscheduled",
+            extra={"sessionId": str(root_id), "errorCode": "framework_due_work_unscheduled"},
+        )
+        deadlines.fail_unscheduled(root_id=root_id, cause=type(failure).__name__, now=now)
+        return 0
 
 
 def sweep_runs(now: datetime) -> int:

@@ -15,7 +15,10 @@ def last_finished(name: str) -> datetime | None:
 
 
 def finish(name: str, now: datetime) -> None:
-    SweepMark.objects.update_or_create(pk=name, defaults={"last_completed_at": now})
+    """Set the mark; a slower twin of the sweep does not move it back."""
+    _, first = SweepMark.objects.get_or_create(pk=name, defaults={"last_completed_at": now})
+    if not first:
+        SweepMark.objects.filter(pk=name, last_completed_at__lt=now).update(last_completed_at=now)
 
 
 def gap_since_last(name: str, now: datetime) -> timedelta | None:

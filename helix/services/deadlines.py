@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
 from helix import selectors
 from helix.errors import Forbidden, UnknownToolCall
-from helix.models import PendingCall
+from helix.models import PendingCall, StreamEvent
 from helix.principals import Principal
 from helix.rows import sweeps
 from helix.rows.batch import after_an_answer
 from helix.rows.calls import audit, on_wire, store_timeout
+from helix.rows.endings import fail
 from helix.rows.tree import Tree, locked
 from helix.statuses import CallState, EventType
 
@@ -32,32 +34,54 @@ def lapse_calls(*, root_id: UUID, now: datetime) -> int:
         due = list(
             PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__lte=now).order_by("seq")
         )
-        owners = dict.fromkeys(call.session_id for call in due)
+        # A recorded stop closes its calls itself.
+        due = [call for call in due if not tree.run(call.run_id).stop_is_open]
         for call in due:
-            run = tree.run(call.run_id)
-            if not run.stop_is_open:
-                store_timeout(tree, call)
-        for session_id in owners:
+            store_timeout(tree, call)
+        for session_id in dict.fromkeys(call.session_id for call in due):
             after_an_answer(tree, tree.session(session_id))
         return len(due)
+
+
+def fail_unscheduled(*, root_id: UUID, cause: str, now: datetime) -> None:
+    """End the runs whose due calls could not be lapsed: nobody may wait for work that never comes (R-234, Q-11).
+
+    Answers that were given stay, as with every failure. cause: what kept the work from being scheduled.
+    """
+    with locked(root_id, now) as tree:
+        due = PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__lte=now)
+        for run_id in dict.fromkeys(due.order_by("seq").values_list("run_id", flat=True)):
+            run = tree.run(run_id)
+            if not run.is_over:
+                fail(tree, run, "framework_due_work_unscheduled", "A lapsed call could not be closed.", cause=cause)
 
 
 def shift_deadlines(*, root_id: UUID, gap: timedelta, since: datetime, now: datetime) -> int:
     """Move every open deadline of one tree by the time that nobody could sweep (T-7); how many moved.
 
     gap: from the sweep's mark to now.  since: the mark; a call that was exposed later is moved from its exposure.
+    0 for a tree that was shifted for this outage already, by another host or by a sweep that was cut (R-234).
     """
+    outage = on_wire(since)
     with locked(root_id, now) as tree:
         open_now = PendingCall.objects.filter(root_id=root_id, state=CallState.AWAITING, deadline_at__isnull=False)
+        if _was_shifted(root_id, since, outage):
+            return 0
         moved = 0
         for call in open_now.order_by("seq"):
             if call.deadline_at is None or call.exposed_at is None:
                 continue
             lost = min(gap, now - max(since, call.exposed_at))
             if lost > timedelta(0):
-                _move(tree, call, call.deadline_at + lost)
+                _move(tree, call, call.deadline_at + lost, outageSince=outage)
                 moved += 1
         return moved
+
+
+def _was_shifted(root_id: UUID, since: datetime, outage: str | None) -> bool:
+    """A tree is shifted in one transaction, so its events tell whether it was."""
+    shifts = StreamEvent.objects.filter(root_id=root_id, type=EventType.DEADLINE_CHANGED, created_at__gt=since)
+    return shifts.filter(payload__outageSince=outage).exists()
 
 
 def move_deadline(
@@ -87,7 +111,7 @@ def finish_sweep(*, now: datetime) -> None:
         sweeps.finish(sweeps.DEADLINES, now)
 
 
-def _move(tree: Tree, call: PendingCall, deadline_at: datetime | None) -> None:
+def _move(tree: Tree, call: PendingCall, deadline_at: datetime | None, **more: Any) -> None:
     call.deadline_at = deadline_at
     call.save(update_fields=["deadline_at"])
     tree.emit(
@@ -96,4 +120,5 @@ def _move(tree: Tree, call: PendingCall, deadline_at: datetime | None) -> None:
         tree.run(call.run_id),
         toolCallId=call.tool_call_id,
         deadlineAt=on_wire(deadline_at),
+        **more,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from helix import conf, jsontext, schemas, selectors
 from helix.agents import Agent, lookup
-from helix.answers import Answer, Failure, Result, Verdict, scrubbed_error
+from helix.answers import Answer, Failure, Result, Verdict, check_result_size, scrubbed_error
 from helix.errors import (
     AgentNotFound,
     ArgumentsChanged,
@@ -68,9 +68,10 @@ def submit_answer(
     """Store the answer of a client or a reviewer, and queue what follows from it, in one transaction.
 
     session_id: the root's id, or the owner's alias for it. door: where it came in, for the audit row.
-    Raises: the refusals of R-323 from step 6 on; nothing is stored then, but a recorded stop that nobody works on
+    Raises: the refusals of R-323 from step 5 on; nothing is stored then, but a recorded stop that nobody works on
     is resolved before it is answered (R-414).
     """
+    check_result_size(answer)
     try:
         found = selectors.call_for(principal, session_id, tool_call_id)
     except UnknownToolCall as refusal:
@@ -94,14 +95,14 @@ def _decide(
     """Steps 7 to 14 under the lock. A refusal is returned, so that a stop which was resolved on the way is kept."""
     run = tree.run(call.run_id)
     answer = prepared.answer
-    over = _already_over(tree, call, answer)
+    over = _already_over(tree, call, prepared, principal)
     if over is not None:
         return over
     if run.stop_requested_at is not None:
         if run.stop_is_open and run.status != RunStatus.RUNNING and not run.is_over:
             settle_stop(tree, run)
         return _unknown(call, "run_stopped")
-    answered = _already_answered(tree, call, run, answer)
+    answered = _already_answered(tree, call, run, prepared, principal)
     if answered is not None:
         return answered
     if call.state == CallState.HELD:
@@ -121,7 +122,9 @@ def _decide(
 # -- steps 7 to 9: what is over ----------------------------------------------------------------------------------------
 
 
-def _already_over(tree: Tree, call: PendingCall, answer: Answer) -> Submitted | HelixError | None:
+def _already_over(
+    tree: Tree, call: PendingCall, prepared: _Prepared, principal: Principal
+) -> Submitted | HelixError | None:
     if call.state == CallState.DISCARDED:
         return _unknown(call, call.discard_reason)
     if call.state != CallState.CONSUMED:
@@ -131,27 +134,34 @@ def _already_over(tree: Tree, call: PendingCall, answer: Answer) -> Submitted | 
     if stone is None or tree.now >= stone.expires_at:
         return _unknown(call, "expired")
     if stone.settled_as == AnswerKind.TIMEOUT:
-        return _keep_late_answer(tree, call, answer)
+        return _keep_late_answer(tree, call, prepared, principal)
     return Submitted(ALREADY_COMPLETED, continuation_of(tree, call))
 
 
-def _already_answered(tree: Tree, call: PendingCall, run: Run, answer: Answer) -> Submitted | None:
+def _already_answered(
+    tree: Tree, call: PendingCall, run: Run, prepared: _Prepared, principal: Principal
+) -> Submitted | None:
     """A stored answer stands, but for a client call's timeout that nobody has consumed yet (R-065, R-271)."""
-    if call.state == CallState.EXECUTING:
-        return Submitted(ALREADY_COMPLETED, continuation_of(tree, call))
-    if call.state != CallState.ANSWERED:
+    if call.state not in (CallState.ANSWERED, CallState.EXECUTING):
         return None
     if call.answer_kind != AnswerKind.TIMEOUT:
+        # Whoever asks again may have lost an answer on the way, and the worker its hint with it.
+        tree.wake(run)
         return Submitted(ALREADY_COMPLETED, continuation_of(tree, call))
     if run.is_over or call.kind == CallKind.APPROVAL:
         # An ended run kept the timeout (R-272); an expired approval is not approved, whoever comes later (R-175).
-        return _keep_late_answer(tree, call, answer)
+        return _keep_late_answer(tree, call, prepared, principal)
     return None
 
 
-def _keep_late_answer(tree: Tree, call: PendingCall, answer: Answer) -> Submitted:
-    """Keep the first late answer of the call's own kind; the model gets one notice of it (R-272, R-273)."""
-    if call.late_answered_at is None and _is_of_kind(call, answer):
+def _keep_late_answer(tree: Tree, call: PendingCall, prepared: _Prepared, principal: Principal) -> Submitted:
+    """Keep the first late answer that would have been accepted in time; the model gets one notice of it.
+
+    R-272, R-273. The status is the same for every late answer; one of the wrong kind, by somebody who may not decide,
+    or against the schema is not kept: it must not reach the model, nor take the place of a real one.
+    """
+    answer = prepared.answer
+    if call.late_answered_at is None and not _is_refused(tree, call, prepared, principal):
         if isinstance(answer, Result):
             kept = answer.text
         elif isinstance(answer, Failure):
@@ -162,6 +172,11 @@ def _keep_late_answer(tree: Tree, call: PendingCall, answer: Answer) -> Submitte
         call.late_answered_at = tree.now
         call.save(update_fields=["late_answer_json", "late_answered_at"])
     return Submitted(LATE)
+
+
+def _is_refused(tree: Tree, call: PendingCall, prepared: _Prepared, principal: Principal) -> bool:
+    refusal = _refuse_binding(call, prepared.answer, principal, tree) or prepared.refusal
+    return isinstance(refusal, (ValidationFailed, InvalidResult, Forbidden, ArgumentsChanged))
 
 
 def _unknown(call: PendingCall, reason: str | None) -> UnknownToolCall:
