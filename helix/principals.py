@@ -6,6 +6,13 @@ A principal is what the authenticate hook returned (R-384): an id that sessions 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser
+
+OPERATE = "helix.operate"
+VIEW_PRIVATE_VALUES = "helix.view_private_values"
 
 
 @dataclass(frozen=True)
@@ -36,3 +43,15 @@ class Principal:
 
 SYSTEM = Principal(id="system", name="Helix", is_operator=True)
 """Sweeps and workers act as this principal; it reaches everything and owns nothing."""
+
+
+def principal_of(user: AbstractUser, *, address: str = "") -> Principal:
+    """A logged-in Django user as every service knows them. What they may review is the approval policy's to say."""
+    is_operator = user.has_perm(OPERATE)
+    return Principal(
+        id=str(user.pk),
+        name=user.get_username(),
+        is_operator=is_operator,
+        views_private_values=is_operator and user.has_perm(VIEW_PRIVATE_VALUES),
+        address=address,
+    )

@@ -12,8 +12,11 @@ from helix.errors import PayloadTooLarge
 from helix.operations.asked import Asked, Reply
 from helix.operations.bodies import SUBMIT, named_field, object_field, parse_message, tags_field
 from helix.operations.rate import count_submit
+from helix.rows.runs import Entered
 from helix.services.claims import claim_call
-from helix.services.entries import Entered, resume, send_message, start
+from helix.services.entries import resume, send_message, start
+from helix.services.retry import retry_run
+from helix.services.rewind import rewind
 from helix.services.sessions import create_session
 from helix.services.stops import stop_session
 from helix.services.submit import submit_answer
@@ -89,6 +92,16 @@ def go_on(asked: Asked) -> Reply:
     """Resume. A message without a mode means that it is to be sent."""
     given = asked.body.get("message")
     mode = asked.body.get("mode", "continue" if given is None else "with_message")
+    if mode == "from_checkpoint":
+        return _entered(
+            rewind(
+                principal=asked.principal,
+                session_id=asked.session,
+                checkpoint_id=required_text(asked.body, "checkpointId"),
+                now=asked.now,
+            ),
+            asked.session,
+        )
     if mode not in ("continue", "with_message"):
         malformed("mode is not one of the known values")
     entered = resume(
@@ -97,6 +110,17 @@ def go_on(asked: Asked) -> Reply:
         mode=mode,
         message=parse_message(given) if mode == "with_message" else None,
         abandon_pending=flag(asked.body, "abandonPending", default=False),
+        now=asked.now,
+    )
+    return _entered(entered, asked.session)
+
+
+def retry(asked: Asked) -> Reply:
+    given = asked.body.get("message")
+    entered = retry_run(
+        principal=asked.principal,
+        session_id=asked.session,
+        message=None if given is None else parse_message(given),
         now=asked.now,
     )
     return _entered(entered, asked.session)
@@ -147,6 +171,7 @@ WRITES: dict[str, Callable[[Asked], Reply]] = {
     "start": begin,
     "messages": message,
     "resume": go_on,
+    "retry": retry,
     "interrupt": stop(StopKind.INTERRUPT),
     "abort": stop(StopKind.ABORT),
     "claim": claim,
