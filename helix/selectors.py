@@ -294,13 +294,12 @@ def roots_with_deadlines() -> Sequence[UUID]:
 
 
 def claimable_runs(now: datetime, limit: int = 200) -> Sequence[UUID]:
-    """Runs that wait for a worker and are due, the longest waiting first."""
-    due = Run.objects.filter(status__in=RUN_CLAIMABLE, next_attempt_at__lte=now)
+    """Runs that wait for a worker, are due, and were not hinted at lately; the longest waiting first."""
+    due = Run.objects.filter(status__in=RUN_CLAIMABLE, next_attempt_at__lte=now, next_hint_at__lte=now)
     return list(due.order_by("next_attempt_at", "queued_at").values_list("id", flat=True)[:limit])
 
 
 def stale_leases(now: datetime, limit: int = 200) -> Sequence[UUID]:
-    """Runs whose worker has not been heard of in time."""
-    return list(
-        RunLease.objects.filter(expires_at__lte=now).order_by("expires_at").values_list("run_id", flat=True)[:limit]
-    )
+    """Runs whose worker has not been heard of in time, and that were not hinted at lately."""
+    stale = RunLease.objects.filter(expires_at__lte=now, run__next_hint_at__lte=now)
+    return list(stale.order_by("expires_at").values_list("run_id", flat=True)[:limit])

@@ -13,10 +13,10 @@ from uuid import UUID
 from celery import shared_task
 from django.db import OperationalError
 
-from helix import nudges, selectors
+from helix import nudges, pulse, selectors
 from helix.clock import utc_now
 from helix.rows import sweeps
-from helix.services import deadlines, leases, retention
+from helix.services import deadlines, hints, leases, retention
 from helix.services.advance import advance_run as advance
 
 log = logging.getLogger("helix.sweep")
@@ -27,6 +27,7 @@ Clock = Callable[[], datetime]
 @shared_task(name=nudges.ADVANCE_TASK, ignore_result=True)
 def advance_run(run_id: str) -> None:
     """Work on one run. A second delivery loses the claim."""
+    pulse.ensure()
     advance(UUID(run_id))
 
 
@@ -88,6 +89,8 @@ def _lapse(root_id: UUID, now: datetime) -> int:
 def sweep_runs(now: datetime) -> int:
     """Nudge workers for runs that nobody picked up, and for runs whose worker was lost. Returns how many."""
     waiting = [*selectors.claimable_runs(now), *selectors.stale_leases(now)]
+    if waiting:
+        hints.note_hints(run_ids=waiting, now=now)
     for run_id in waiting:
         nudges.nudge_worker(run_id)
     return len(waiting)

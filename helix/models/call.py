@@ -82,9 +82,7 @@ class PendingCall(models.Model):
                 condition=Q(deadline_at__isnull=True) | Q(kind__in=[k.value for k in CALL_EXTERNAL]),
             ),
             exactly_when("helix_call_approval_id", Q(approval_id__isnull=False), Q(kind=CallKind.APPROVAL)),
-            exactly_when(
-                "helix_call_discard_reason", Q(discard_reason__isnull=False), Q(state=CallState.DISCARDED)
-            ),
+            exactly_when("helix_call_discard_reason", Q(discard_reason__isnull=False), Q(state=CallState.DISCARDED)),
             models.CheckConstraint(
                 name="helix_call_resolved_has_answer",
                 condition=~_ANSWERED | (Q(answered_at__isnull=False) & Q(answer_kind__isnull=False)),

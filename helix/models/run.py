@@ -41,6 +41,8 @@ class Run(models.Model):
     stop_resolved_at = models.DateTimeField(null=True)
 
     next_attempt_at = models.DateTimeField(default=timezone.now)
+    # When the sweep hints at this run next. It backs off, so that a long outage of workers does not fill the broker.
+    next_hint_at = models.DateTimeField(default=timezone.now)
     model_attempts = models.PositiveIntegerField(default=0)
     crash_count = models.PositiveIntegerField(default=0)
     error_code = models.CharField(max_length=64, null=True)
@@ -66,9 +68,7 @@ class Run(models.Model):
             ),
             models.UniqueConstraint(name="helix_run_message_once", fields=["session", "client_message_id"]),
             models.UniqueConstraint(name="helix_run_number", fields=["session", "number"]),
-            exactly_when(
-                "helix_run_stop_has_kind", Q(stop_kind__isnull=True), Q(stop_requested_at__isnull=True)
-            ),
+            exactly_when("helix_run_stop_has_kind", Q(stop_kind__isnull=True), Q(stop_requested_at__isnull=True)),
             exactly_when(
                 "helix_run_ended_when_final",
                 Q(ended_at__isnull=False),

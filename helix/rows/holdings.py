@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db import transaction
+
 from helix.loop.cancel import CancelToken
 
 
@@ -58,6 +60,16 @@ class Holdings:
         with self._lock:
             self._notice_fork()
             return tuple(self._held.values())
+
+    def cut_after_commit(self, run_id: UUID, kind: str) -> None:
+        """Fire the run's token once this transaction is committed, when it is held here: no nudge is quicker."""
+
+        def cut() -> None:
+            holding = self.get(run_id)
+            if holding is not None:
+                holding.token.cancel(kind)
+
+        transaction.on_commit(cut, robust=True)
 
     @contextmanager
     def holding(self, run_id: UUID, epoch: int) -> Iterator[CancelToken]:

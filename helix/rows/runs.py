@@ -90,6 +90,7 @@ def start_run(
         entry_message=entry_message,
         client_message_id=client_message_id,
         next_attempt_at=tree.now,
+        next_hint_at=tree.now,
         queued_at=tree.now,
         trace_context=continues.trace_context if continues and same_turn else {},
     )
@@ -155,6 +156,7 @@ def record_stop(tree: Tree, run: Run, kind: StopKind, *, reason: str, by: str) -
         stop_requested_by=by,
         stop_resolved_at=None,
     )
+    HOLDINGS.cut_after_commit(run.id, "stop")
     session = tree.session(run.session_id)
     tree.emit(EventType.STOP_REQUESTED, session, run, stop=kind, reason=reason)
     tree.changed(session)
