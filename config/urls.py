@@ -8,7 +8,7 @@ from django.urls import include, path
 from helix.conf import is_importable
 
 # The demonstration is optional: a deployment without it has the API, the inbox and the admin.
-_APPS = (("api/", "helix.api.urls"), ("inbox/", "approvals.urls"), ("", "demo.urls"))
+_APPS = (("api/", "helix.streaming.urls"), ("api/", "helix.api.urls"), ("inbox/", "approvals.urls"), ("", "demo.urls"))
 
 urlpatterns = [
     path("admin/", admin.site.urls),

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -44,8 +44,10 @@ async def _read_positions(root_ids: Sequence[UUID]) -> Mapping[UUID, int]:
     return await read_in_thread(frames.read_positions, root_ids)
 
 
-async def _pause() -> None:
-    await asyncio.sleep(REREAD_SECONDS)
+async def _pause(at_once: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REREAD_SECONDS):
+            await at_once.wait()
 
 
 class Place:
@@ -183,7 +185,7 @@ class RootReader:
 class Hub:
     """The readers of one event loop. Its own tasks run only while somebody watches.
 
-    read_page, read_positions: how rows are read.  pause: the wait between two slow re-readings.
+    read_page, read_positions: how rows are read.  pause: the wait between two slow re-readings, cut short by its event.
     """
 
     def __init__(
@@ -191,7 +193,7 @@ class Hub:
         *,
         read_page: ReadPage = _read_page,
         read_positions: ReadPositions = _read_positions,
-        pause: Callable[[], Awaitable[None]] = _pause,
+        pause: Callable[[asyncio.Event], Awaitable[None]] = _pause,
     ) -> None:
         self._read_page = read_page
         self._read_positions = read_positions
@@ -199,6 +201,7 @@ class Hub:
         self._readers: dict[UUID, tuple[RootReader, asyncio.Task[None]]] = {}
         self._stirred: set[asyncio.Event] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._at_once = asyncio.Event()
         self._forget: Callable[[], None] = lambda: None
 
     @asynccontextmanager
@@ -243,8 +246,7 @@ class Hub:
         """Wakes may have been lost: ask the rows at once."""
         for event in self._stirred:
             event.set()
-        if self._readers:
-            self._tasks.append(_task(self._reread()))
+        self._at_once.set()
 
     async def _reread(self) -> None:
         watched = list(self._readers)
@@ -262,7 +264,8 @@ class Hub:
 
     async def _reread_slowly(self) -> None:
         while True:
-            await self._pause()
+            await self._pause(self._at_once)
+            self._at_once.clear()
             try:
                 await self._reread()
             except Exception:
@@ -272,8 +275,14 @@ class Hub:
         if self._tasks:
             return
         loop = asyncio.get_running_loop()
+
+        def hear(root_id: UUID, sequence: int) -> None:
+            # Called by the thread that committed. A loop that was closed meanwhile has no readers left.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.wake, root_id, sequence)
+
         self._tasks.append(_task(self._reread_slowly()))
-        self._forget = wakes.listen(lambda root_id, sequence: loop.call_soon_threadsafe(self.wake, root_id, sequence))
+        self._forget = wakes.listen(hear)
         url = wakes.address()
         if url is not None:
             self._tasks.append(_task(listening.relay(url, wake=self.wake, wake_all=self.wake_all)))

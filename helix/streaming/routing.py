@@ -1,0 +1,12 @@
+"""The websocket routes of contract 5.L."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from helix.streaming.consumers import InboxSocket, SessionSocket
+
+websocket_urlpatterns = [
+    path("ws/sessions/<str:session_id>/", SessionSocket.as_asgi()),
+    path("ws/inbox/", InboxSocket.as_asgi()),
+]
