@@ -14,3 +14,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     *[path(prefix, include(module)) for prefix, module in _APPS if is_importable(f"{module}.urlpatterns")],
 ]
+
+# Typed JSON for paths of the API, pages for the others.
+handler404 = "helix.api.refusals.page_not_found"
+handler500 = "helix.api.refusals.server_error"
