@@ -259,18 +259,19 @@ _ALWAYS = (400, 401, 403, 500, 503)
 
 
 def described(view: View) -> View:
-    """Attach to a view what stands here about its operations."""
+    """Attach to a view what stands here about its operations. ``route_name`` tells two routes of one operation apart."""
     methods = {
-        method: _extended(operation)
+        method: _extended(operation, getattr(view, "route_name", operation))
         for method, operation in (("get", getattr(view, "reads", None)), ("post", getattr(view, "writes", None)))
         if operation is not None
     }
     return extend_schema_view(**methods)(view)
 
 
-def _extended(operation: str) -> Any:
+def _extended(operation: str, name: str) -> Any:
     said = OPERATIONS[operation]
     return extend_schema(
+        operation_id=name,
         summary=said.summary,
         request=None if said.takes is None else {"application/json": said.takes},
         parameters=[

@@ -7,7 +7,7 @@ from django.urls import path
 from helix.api import views
 
 urlpatterns = [
-    path("chat/<str:session_id>/submit-tool-result", views.SubmitToolResult.as_view(), name="helix-chat-submit"),
+    path("chat/<str:session_id>/submit-tool-result", views.ChatSubmitToolResult.as_view(), name="helix-chat-submit"),
     path("submit-tool-result", views.SubmitToolResult.as_view(), name="helix-submit"),
     path("start", views.Start.as_view(), name="helix-start"),
     path("resume", views.Resume.as_view(), name="helix-resume"),

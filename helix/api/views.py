@@ -94,6 +94,14 @@ class SubmitToolResult(OperationView):
 
 
 @described
+class ChatSubmitToolResult(OperationView):
+    """The canonical route: its path names the session (R-064)."""
+
+    writes = "submit-tool-result"
+    route_name = "chat-submit-tool-result"
+
+
+@described
 class Start(OperationView):
     writes = "start"
 
