@@ -76,6 +76,12 @@ class World:
         """Every sweep once, as beat would."""
         tasks.run_sweeps(self.clock)
 
+    def wait(self, **duration: float) -> None:
+        """Time passes while the sweeps run as they should: what is due lapses, and no outage is made good."""
+        self.tick(**duration)
+        sweeping_since(self.now)
+        self.sweep()
+
     # -- verbs -----------------------------------------------------------------------------------------------------
 
     def start(self, agent: Agent, text: str = "hello", *, principal: Principal = OWNER, **options: Any) -> UUID:
