@@ -15,8 +15,6 @@ from helix.admin.shown import call_texts, link
 from helix.clock import utc_now
 from helix.models import CallAudit, CallOwnership, CallTombstone, PendingCall
 
-Fieldsets = tuple[tuple[str | None, dict[str, Any]], ...]
-
 
 @admin.register(PendingCall)
 class PendingCallAdmin(Intervening):
@@ -31,7 +29,7 @@ class PendingCallAdmin(Intervening):
     ordering = ("-created_at",)
     computed = ("waits_for", "owned_by", "of_root", "of_session", "of_run", "of_emitting_run")
 
-    def get_fieldsets(self, request: HttpRequest, obj: PendingCall | None = None) -> Fieldsets:
+    def get_fieldsets(self, request: HttpRequest, obj: PendingCall | None = None) -> Any:
         return (
             (None, {"fields": ("tool_call_id", "tool_name", "kind", "private", "state", "waits_for")}),
             ("Belongs to", {"fields": ("owned_by", "of_root", "of_session", "of_run", "of_emitting_run", "seq")}),
@@ -92,7 +90,7 @@ class CallAuditAdmin(Inspection):
     list_select_related = ("call",)
     ordering = ("-id",)
 
-    def get_fieldsets(self, request: HttpRequest, obj: CallAudit | None = None) -> Fieldsets:
+    def get_fieldsets(self, request: HttpRequest, obj: CallAudit | None = None) -> Any:
         shown = ("at", "action", "actor", "door", "address", "of_call", *self._changes(request))
         return ((None, {"fields": shown}),)
 
@@ -108,16 +106,20 @@ class CallAuditAdmin(Inspection):
 
 
 class OfRoot(Inspection):
-    """A row that is found by its root and its call id."""
+    """A row that is found by its root and its call id, perhaps by the session that owns the call."""
 
     uuid_keys: tuple[str, ...] = ("root_id",)
     text_keys: tuple[str, ...] = ("tool_call_id",)
     ordering = ("-id",)
-    readonly_fields: tuple[str, ...] = ("of_root",)
+    readonly_fields = ("of_root", "of_owner")
 
     @column("root")
     def of_root(self, row: CallTombstone | CallOwnership) -> SafeString:
         return link("session", row.root_id)
+
+    @column("owning session")
+    def of_owner(self, row: CallOwnership) -> SafeString:
+        return link("session", row.owner_session_id)
 
 
 @admin.register(CallTombstone)
@@ -136,7 +138,6 @@ class CallOwnershipAdmin(OfRoot):
     uuid_keys = ("root_id", "owner_session_id")
     text_keys = ("tool_call_id", "delegation_id", "remote_session_id")
     list_display = ("tool_call_id", "of_root", "of_owner", "remote_url", "created_at")
-    readonly_fields = ("of_root", "of_owner")
     fields = (
         "tool_call_id",
         "of_root",
@@ -149,7 +150,3 @@ class CallOwnershipAdmin(OfRoot):
         "delegation_id",
         "created_at",
     )
-
-    @column("owning session")
-    def of_owner(self, row: CallOwnership) -> SafeString:
-        return link("session", row.owner_session_id)
