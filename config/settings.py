@@ -218,4 +218,3 @@ LOGGING = {
 }
 
 HELIX_ENVIRONMENT_PROBLEMS = tuple(_env.problems)
-SILENCED_SYSTEM_CHECKS = ["helix.E003"]
