@@ -10,6 +10,7 @@ from helix.rows.tree import Tree, has_open_subagents
 from helix.statuses import (
     CALL_EXTERNAL,
     CALL_UNANSWERED,
+    RUN_CLAIMABLE,
     RUN_PAUSED,
     CallState,
     ContinuationKind,
@@ -87,11 +88,15 @@ def lapse_the_rest(tree: Tree, session: Session) -> bool:
 
 
 def continuation_of(tree: Tree, call: PendingCall) -> dict[str, object]:
-    """What the stored answer of this call caused (R-120). The first line that matches."""
+    """What the stored answer of this call caused (R-120). The first line that matches.
+
+    Read from what is stored, never from this reader's clock: a deadline that passed since the batch's last answer
+    is a fact once a writer stored its timeout (R-106).
+    """
     if call.state == CallState.CONSUMED:
         return {"kind": ContinuationKind.CONSUMED}
     session = tree.session(call.session_id)
-    if batch_is_partial(tree, session):
+    if _unanswered(session).exists():
         return {"kind": ContinuationKind.AWAITING_BATCH}
     run = tree.run(call.run_id)
     if run.status in RUN_PAUSED and run.superseded_by_id is None:
@@ -106,7 +111,7 @@ def continuation_of(tree: Tree, call: PendingCall) -> dict[str, object]:
 def _not_taken_over(session: Session) -> dict[str, object]:
     if has_open_subagents(session):
         computing = (
-            Run.objects.filter(session__root_id=session.root_id, status__in=(RunStatus.RUNNING, RunStatus.QUEUED))
+            Run.objects.filter(session__root_id=session.root_id, status__in=(RunStatus.RUNNING, *RUN_CLAIMABLE))
             .order_by("queued_at")
             .first()
         )
