@@ -31,7 +31,7 @@ MOST_IN_FLIGHT: Final = 8
 # A body may be as deep as over HTTP; the frame around it is one level more.
 FRAME_DEPTH: Final = jsontext.MAX_DEPTH + 1
 # Reasons for which a text is no JSON at all; what is refused for others still names its request.
-_NOT_JSON: Final = ("syntax", "encoding", "not_finite")
+_NOT_JSON: Final = ("syntax", "encoding")
 
 
 class UnknownFrame(Exception):
@@ -63,7 +63,7 @@ def parse_frame(text: str | None) -> Command:
         frame = _leniently(text)
         refusal = ValidationFailed("The request is not valid.")
     kind = frame.get("type") if isinstance(frame, dict) else None
-    if kind != PING and kind not in OPERATION_OF:
+    if kind not in (PING, *OPERATION_OF):
         raise UnknownFrame
     request_id, body = frame.get("requestId"), frame.get("body", {})
     if not (isinstance(request_id, str) and 1 <= len(request_id) <= MAX_ID_CHARACTERS and _is_clean(request_id)):
@@ -108,9 +108,9 @@ def run(command: Command, *, scope: Scope, session_id: str) -> str:
 
 
 def _leniently(text: str) -> Any:
-    """The frame's own fields from a text whose content is refused. Nothing else of it is used."""
+    """The frame's own fields from a text whose content is refused. Nothing else of it is used, least of all numbers."""
     with suppress(ValueError, RecursionError):
-        return json.loads(text)
+        return json.loads(text, parse_int=len)
     return None
 
 
