@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from helix.loop import (
     arrange,
     complete_reply,
 )
-from helix.models import PendingCall, Run, Session
+from helix.models import Message, PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.holdings import HOLDINGS
 from helix.selectors import live_messages
@@ -36,7 +37,7 @@ from helix.services.advance.claim import Claim, claim_run
 from helix.services.advance.deltas import DeltaWriter
 from helix.services.advance.hooks import fire, has_hooks
 from helix.services.advance.reply import prepare_calls
-from helix.statuses import ANSWER_APPROVALS, CALL_OPEN, CallKind, CallState
+from helix.statuses import ANSWER_APPROVALS, CALL_OPEN, CallKind, CallState, Role
 
 log = logging.getLogger("helix.advance")
 
@@ -158,7 +159,7 @@ class Walk:
 
     def _is_at_its_end(self, agent: Agent, run: Run, context: StepContext) -> bool:
         """`stop_when` is asked before the cap on the capping step (R-014)."""
-        if run.step_count and agent.stop_when is not None and agent.stop_when(context):
+        if run.step_count and agent.stop_when is not None and agent.stop_when(_after_the_reply(context)):
             finish.complete_run(self.claim, self.clock())
             return True
         if run.step_count >= agent.step_limit:
@@ -219,3 +220,14 @@ class Walk:
     def _told(self) -> dict[str, object]:
         claim = self.claim
         return {"sessionId": str(claim.session_id), "runId": str(claim.run_id), "agentType": claim.agent_type}
+
+
+def _after_the_reply(context: StepContext) -> StepContext:
+    """The same step with what its reply said and asked for: what a stop condition judges by."""
+    replies = Message.objects.filter(session_id=context.session_id, role=Role.ASSISTANT, rolled_back_by=None)
+    last = replies.order_by("-position").values_list("parts", flat=True).first() or []
+    return replace(
+        context,
+        text="".join(part["text"] for part in last if part["type"] == "text"),
+        tool_names=tuple(part["toolName"] for part in last if part["type"] == "tool_call"),
+    )
