@@ -15,3 +15,7 @@ urlpatterns = [
 # A deployment without the demonstration brings its own pages.
 if apps.is_installed("demo"):
     urlpatterns.append(path("", include("demo.urls")))
+
+# Typed JSON for paths of the API, pages for the others.
+handler404 = "helix.api.refusals.page_not_found"
+handler500 = "helix.api.refusals.server_error"

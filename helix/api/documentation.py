@@ -259,7 +259,7 @@ _ALWAYS = (400, 401, 403, 500, 503)
 
 
 def described(view: View) -> View:
-    """Attach to a view what stands here about its operations. ``route_name`` tells two routes of one operation apart."""
+    """Attach what stands here to a view. ``route_name`` tells two routes of one operation apart."""
     methods = {
         method: _extended(operation, getattr(view, "route_name", operation))
         for method, operation in (("get", getattr(view, "reads", None)), ("post", getattr(view, "writes", None)))

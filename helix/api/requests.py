@@ -21,7 +21,9 @@ def json_of(request: HttpRequest, operation: str) -> dict[str, Any]:
     """
     raw = _within_cap(request, operation)
     charset = (request.content_params or {}).get("charset", "utf-8")
-    if request.content_type != JSON or charset.lower() not in ("utf-8", "utf8"):
+    is_json = request.content_type == JSON and charset.lower() in ("utf-8", "utf8")
+    # Nothing at all is a malformed body rather than one of another type.
+    if not is_json and (raw or request.content_type):
         raise UnsupportedContentType("The body must be application/json.", cause="content_type")
     return parse_body(raw)
 
