@@ -99,7 +99,7 @@ function countDown() {
     const seconds = Math.round((new Date(time.dateTime) - Date.now()) / 1000);
     const [size, unit] = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]]
       .find(([least]) => Math.abs(seconds) >= least) ?? [1, "second"];
-    time.textContent = inWords.format(Math.trunc(seconds / size), unit);
+    time.textContent = inWords.format(Math.round(seconds / size), unit);
   }
 }
 
