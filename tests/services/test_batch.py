@@ -1,19 +1,19 @@
-"""A batch: complete or not, who may say so, and that a refused resume changes nothing (5.D)."""
+"""A batch: when it is complete, who may say so, and that each answer is used once (5.D)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
+from helix import selectors, wire
 from helix.agents import ToolContext, tool
-from helix.errors import HelixError, NotResumable
-from helix.models import Checkpoint, Message, PendingCall, Run, Session, StreamEvent
-from helix.services import rewind
+from helix.models import PendingCall
 from helix.statuses import StopKind
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
@@ -26,8 +26,6 @@ from tests.kit.world import (
     events,
     pending,
     results,
-    said,
-    session_of,
     sweeping_since,
 )
 
@@ -42,28 +40,6 @@ def batch_of(world: World, agent: AgentMaker, *names: str, **options: Any) -> tu
     """A session that waits for one call per name; the ids are c0, c1 and so on."""
     model = ScriptedModel([call(name, f"c{n}") for n, name in enumerate(names)], ["done"])
     return world.started(agent(model, tools=[locate, hasty, patient], **options)), model
-
-
-def rows_of(session_id: UUID) -> list[Any]:
-    """Every row of the session, column by column."""
-    tables = (
-        Session.objects.filter(root_id=session_id),
-        Run.objects.filter(session_id=session_id),
-        PendingCall.objects.filter(root_id=session_id),
-        Message.objects.filter(session_id=session_id),
-        StreamEvent.objects.filter(root_id=session_id),
-        Checkpoint.objects.filter(session_id=session_id),
-    )
-    return [list(table.order_by("pk").values()) for table in tables]
-
-
-def refused(session_id: UUID, resume: Callable[[], Any]) -> HelixError:
-    """The refusal, and that every row is as it was."""
-    before = rows_of(session_id)
-    with pytest.raises(NotResumable) as caught:
-        resume()
-    assert rows_of(session_id) == before
-    return caught.value
 
 
 # -- complete or partial -----------------------------------------------------------------------------------------------
@@ -187,73 +163,37 @@ def test_a_batch_is_given_up_by_a_message_by_errors_or_by_a_stop(
     assert model.asked == (1 if giving_up == "stop" else 2)
 
 
-# -- a resume of a partial batch ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["continue", "with_message", "send"])
-def test_a_resume_of_a_partial_batch_is_refused_and_changes_no_row(world: World, agent: AgentMaker, mode: str) -> None:
-    """R-101, R-102, R-111, R-112: it names the missing calls; their real answers count afterwards."""
-    session_id, model = batch_of(world, agent, "locate", "patient", "locate")
-    world.submit(session_id, "c1", result=1)
-    entries: dict[str, Callable[[], Any]] = {
-        "continue": lambda: world.resume(session_id),
-        "with_message": lambda: world.resume(session_id, mode="with_message", message=said("go on")),
-        "send": lambda: world.send(session_id, "go on"),
-    }
-    refusal = refused(session_id, entries[mode])
-    assert refusal.retryable and refusal.fields["toolCallIds"] == ["c0", "c2"]
-    world.drain()
-    assert model.asked == 1
-    world.submit(session_id, "c0", result=0)
-    world.submit(session_id, "c2", result=2)
-    world.drain()
-    assert list(model.results_seen().values()) == ["0", "1", "2"]
-    assert "runtime_restarted" not in {part["errorCode"] for part in results(session_id).values()}
-
-
-def test_a_rewind_to_a_partial_batch_suspends_again_at_once(world: World, agent: AgentMaker) -> None:
-    """R-103: a new run, no model call, no invented result; the batch is then answered as usual."""
-    session_id, model = batch_of(world, agent, "locate", "locate")
-    world.submit(session_id, "c0", result="first")
-    point = Checkpoint.objects.get().checkpoint_id
-    old = current_run(session_id)
-    rewind.rewind(principal=OWNER, session_id=str(session_id), checkpoint_id=point, now=world.now)
-    world.sweep()
-    world.drain()
-    new = current_run(session_id)
-    assert new.id != old.id and new.status == "suspended_client_tool" and model.asked == 1
-    assert [p.tool_call_id for p in pending(session_id)] == ["c0", "c1"] and not results(session_id)
-    for number in ("c0", "c1"):
-        world.submit(session_id, number, result="again")
-    world.drain()
-    assert model.results_seen() == {"c0": "again", "c1": "again"} and model.asked == 2
-
-
-def test_a_rewind_to_before_the_calls_asks_the_model_as_usual(world: World, agent: AgentMaker) -> None:
-    """R-104: the control of the one above."""
-    model = ScriptedModel(["Hello."], [call("locate", "c1")], ["Hello again."])
-    session_id = world.started(agent(model, tools=[locate]))
-    point = Checkpoint.objects.get().checkpoint_id
-    world.send(session_id, "where am I?")
-    world.drain()
-    rewind.rewind(principal=OWNER, session_id=str(session_id), checkpoint_id=point, now=world.now)
-    world.drain()
-    assert model.asked == 3 and not pending(session_id) and session_of(session_id).status == "idle"
-
-
-def test_a_resume_that_meets_a_recorded_stop_settles_the_run_by_it(world: World, agent: AgentMaker) -> None:
-    """R-110: without a model call, and kept although the resume is refused."""
-    session_id, model = batch_of(world, agent, "locate")
-    Run.objects.filter(session_id=session_id).update(stop_kind="interrupt", stop_requested_at=world.now)
-    with pytest.raises(NotResumable) as refusal:
-        world.resume(session_id)
-    assert refusal.value.fields["cause"] == "run_stopped"
-    world.drain()
-    assert session_of(session_id).status == "interrupted" and model.asked == 1
-    assert results(session_id)["c0"]["errorCode"] == "run_stopped"
-
-
 # -- once --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_reader_is_shown_every_open_call(world: World, agent: AgentMaker) -> None:
+    """C-001, C-006: snapshot, status and the queue name all three, each by an id of its own."""
+    session_id, _ = batch_of(world, agent, "locate", "locate", "patient")
+    rows = selectors.snapshot_rows(OWNER, str(session_id))
+    shown = [
+        wire.snapshot(rows, world.now)["pendingTools"],
+        wire.status(rows)["pendingCalls"],
+        [{"toolCallId": row.tool_call_id} for row in pending(session_id)],
+    ]
+    assert [[one["toolCallId"] for one in calls] for calls in shown] == [["c0", "c1", "c2"]] * 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_twenty_answers_at_once_are_twenty_results(world: World, agent: AgentMaker) -> None:
+    """C-016: no last writer wins; one of them completes the batch, and the model reads all."""
+    session_id, model = batch_of(world, agent, *["locate"] * 20)
+
+    def submit(number: int) -> Any:
+        try:
+            return world.submit(session_id, f"c{number}", result=number)["continuation"]["kind"]
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(max_workers=20) as pool:
+        kinds = list(pool.map(submit, range(20)))
+    assert sorted(kinds) == ["awaiting_batch"] * 19 + ["new_run"]
+    world.drain()
+    assert model.results_seen() == {f"c{n}": str(n) for n in range(20)} and model.asked == 2
 
 
 def test_what_ran_before_the_pause_does_not_run_again_after_it(world: World, agent: AgentMaker) -> None:
