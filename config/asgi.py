@@ -24,7 +24,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 
 from config.wsgi import application as wsgi  # noqa: E402
-from helix.api.bodycap import BodyCap  # noqa: E402
+from helix.edge.bodycap import BodyCap  # noqa: E402
 from helix.streaming.routing import websocket_urlpatterns  # noqa: E402
 
 # Daphne runs no system checks by itself; an unsafe deployment must not start through this door either.

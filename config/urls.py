@@ -17,5 +17,5 @@ if apps.is_installed("demo"):
     urlpatterns.append(path("", include("demo.urls")))
 
 # Typed JSON for paths of the API, pages for the others.
-handler404 = "helix.api.refusals.page_not_found"
-handler500 = "helix.api.refusals.server_error"
+handler404 = "helix.edge.refusals.page_not_found"
+handler500 = "helix.edge.refusals.server_error"

@@ -2,7 +2,7 @@
 
 A wake says (root, sequence) and nothing else; rows say the rest (F-1). It reaches the readers of this process through
 plain callbacks, and those of other processes through one Redis channel when the channel layer has an address. Losing
-every wake delays readers by their slow re-reading, `helix.streaming.hub.REREAD_SECONDS`.
+every wake delays readers by their slow re-reading, `helix.edge.hub.REREAD_SECONDS`.
 
 Publishing is a plain bounded PUBLISH from synchronous code: a group message of the channel layer would open a loop and
 a connection each time.

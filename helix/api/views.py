@@ -15,8 +15,8 @@ from rest_framework.views import APIView
 
 from helix import clock
 from helix.api.documentation import described, document_settings
-from helix.api.refusals import as_response, json_response
-from helix.api.requests import json_of, query_of
+from helix.edge.refusals import as_response, json_response
+from helix.edge.requests import json_of, query_of
 from helix.operations import authenticate, perform
 from helix.principals import Principal
 

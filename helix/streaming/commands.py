@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,13 +10,11 @@ from typing import Any, Final
 
 from helix import clock, jsontext
 from helix.answers import MAX_ID_CHARACTERS
+from helix.edge.frames import reply_text
+from helix.edge.refusals import refusal_of
 from helix.errors import HelixError, RateLimited, ValidationFailed
 from helix.operations import body_cap, check_body_size, perform
-from helix.streaming.frames import reply_text
 from helix.streaming.gate import Scope, principal_of
-from helix.streaming.refusals import refusal_of
-
-log = logging.getLogger("helix.streaming")
 
 PING: Final = "ping"
 OPERATION_OF: Final[dict[str, str]] = {

@@ -14,15 +14,16 @@ from urllib.parse import parse_qsl
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 
+from helix.edge.attaching import Attachment, attach
+from helix.edge.frames import head_text, reply_text
+from helix.edge.hub import hub
+from helix.edge.refusals import refusal_of
+from helix.edge.threads import act_in_thread, read_in_thread
 from helix.principals import Principal
 from helix.streaming import commands, inbox
-from helix.streaming.attaching import Attachment, attach
 from helix.streaming.commands import Command, UnknownFrame, parse_frame
-from helix.streaming.frames import head_text, reply_text
 from helix.streaming.gate import chosen_subprotocol, principal_of
-from helix.streaming.hub import hub
-from helix.streaming.refusals import close_code, refusal_of
-from helix.streaming.threads import act_in_thread, read_in_thread
+from helix.streaming.refusals import close_code
 
 # A longer frame is parsed in a thread: the loop of all sockets must not wait for it.
 INLINE_CHARACTERS: Final = 32_768

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix import selectors
+from helix.edge.frames import encode
 from helix.errors import Forbidden
 from helix.principals import Principal
-from helix.streaming.frames import encode
 from helix.streaming.gate import Scope, principal_of
 
 # Any event of any conversation may change an inbox. A burst of them is one reading, and lost wakes cost this long.

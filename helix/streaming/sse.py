@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from helix import selectors, wire
 from helix.answers import required_text
-from helix.errors import HelixError, ValidationFailed
+from helix.edge.attaching import Attachment, attach
+from helix.edge.frames import MAY_END_A_TURN, Frame, encode
+from helix.edge.hub import Place, hub
+from helix.edge.refusals import as_response, refusal_of, refused
+from helix.edge.requests import query_of
+from helix.edge.threads import read_in_thread
+from helix.errors import ValidationFailed
 from helix.operations import authenticate
 from helix.statuses import StreamStatus
-from helix.streaming.attaching import Attachment, attach
-from helix.streaming.frames import MAY_END_A_TURN, Frame, encode
-from helix.streaming.hub import Place, hub
-from helix.streaming.refusals import refusal_of
-from helix.streaming.threads import read_in_thread
 
 OPERATION: Final = "sse"
 KEEP_ALIVE_SECONDS: Final = 15.0
@@ -32,12 +33,13 @@ OVER: Final = (StreamStatus.ENDED, StreamStatus.FAILED)
 async def events(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The stream, or a typed refusal before it begins."""
     if request.method != "GET":
-        refusal = ValidationFailed("The method is not allowed here.", cause="method")
-        return JsonResponse(refusal.as_body(), status=405, headers={"Allow": "GET"})
+        response = refused(ValidationFailed("This route does not know the method.", cause="method"), status=405)
+        response["Allow"] = "GET"
+        return response
     try:
         attachment = await read_in_thread(_attach, request)
     except Exception as failure:
-        return _refused(refusal_of(failure, OPERATION))
+        return as_response(failure, OPERATION)
     return StreamingHttpResponse(
         stream(attachment),
         content_type="text/event-stream; charset=utf-8",
@@ -47,17 +49,13 @@ async def events(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
 
 def _attach(request: HttpRequest) -> Attachment:
-    query = {name: values[-1] for name, values in request.GET.lists() if values and isinstance(values[-1], str)}
-    principal = authenticate(OPERATION, request, session_id=query.get("sessionId"))
+    principal = authenticate(OPERATION, request, session_id=request.GET.get("sessionId"))
+    query = query_of(request)
     last_seen = request.headers.get("Last-Event-ID")
     if last_seen:
         # A browser that reconnects repeats its first address and says here how far it came.
         query["after"] = last_seen
     return attach(principal, required_text(query, "sessionId"), query)
-
-
-def _refused(refusal: HelixError) -> JsonResponse:
-    return JsonResponse(refusal.as_body(), status=refusal.status)
 
 
 async def stream(attachment: Attachment) -> AsyncIterator[str]:

@@ -11,7 +11,7 @@ from asgiref.testing import ApplicationCommunicator
 from pytest_django.fixtures import Settings
 
 from config.asgi import application
-from helix.api.bodycap import OVER_CAP, BodyCap
+from helix.edge.bodycap import OVER_CAP, BodyCap
 from tests.api.conftest import WHO
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel
@@ -79,7 +79,7 @@ async def test_one_byte_more_hands_on_an_empty_body_and_a_mark() -> None:
 
 
 async def test_nothing_is_read_after_the_cap() -> None:
-    """Memory stays flat however much is sent."""
+    """B-25: memory stays flat however much is sent."""
     server = Server(*[b"x" * 60] * 50)
     await through(server)
     assert server.taken == 2

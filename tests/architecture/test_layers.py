@@ -12,6 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rows",),
     ("services",),
     ("operations", "pulse"),
+    ("edge",),
     ("api", "dialects", "streaming", "tasks", "admin", "serving"),
     ("management", "apps", "checks"),
 )
@@ -20,7 +21,8 @@ EDGES = LAYER_OF["api"]
 # What the inbox may use of the core. It reads models, as conditions of its policy, and writes through services only.
 OPEN_TO_APPROVALS = {"operations", "services", "selectors", "agents", "models", "policy", "wire", *LAYERS[0]}
 TRANSPORTS = ("celery", "channels", "kombu", "rest_framework", "daphne", "twisted", "django.http")
-MAY_KNOW_TRANSPORTS = ("nudges", "wakes")
+# The edges share a room of their own, which knows what they know.
+MAY_KNOW_TRANSPORTS = ("nudges", "wakes", "edge")
 
 
 def area_of(name: str) -> str:

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from helix import wakes
+from helix.edge.hub import MOST_HELD
 from helix.errors import NotFound
-from helix.streaming.hub import MOST_HELD
 from tests.streaming.turns import ROOT, Rows, Turn, numbers, read_to_the_head, read_until
 
 

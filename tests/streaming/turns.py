@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
-from helix.streaming.frames import PAGE, Frame
-from helix.streaming.hub import Hub, Place
+from helix.edge.frames import PAGE, Frame
+from helix.edge.hub import Hub, Place
 
 ROOT = uuid4()
 

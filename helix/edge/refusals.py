@@ -37,12 +37,17 @@ def as_response(failure: BaseException, operation: str = "") -> HttpResponse:
     """The answer to a request that failed, expectedly or not."""
     if isinstance(failure, MethodNotAllowed):
         return refused(ValidationFailed("This route does not know the method.", cause="method"), status=405)
+    return refused(refusal_of(failure, operation))
+
+
+def refusal_of(failure: BaseException, operation: str = "") -> HelixError:
+    """What a client is told about a failure, behind every door; an unexpected one is logged and its text stays here."""
     if isinstance(failure, HelixError):
-        return refused(failure)
+        return failure
     log.error("api.unexpected_failure", extra={"operation": operation}, exc_info=failure)
     if isinstance(failure, OperationalError | InterfaceError):
-        return refused(DatabaseUnavailable("The database cannot be reached now. Try again."))
-    return refused(UnexpectedFailure("Something went wrong. Nothing was stored."))
+        return DatabaseUnavailable("The database cannot be reached now. Try again.")
+    return UnexpectedFailure("Something went wrong. Nothing was stored.")
 
 
 def refused(refusal: HelixError, status: int | None = None) -> HttpResponse:

@@ -31,10 +31,12 @@ async def relay(url: str, *, wake: wakes.Listener, wake_all: Callable[[], None])
     """Hand every wake that is published at ``url`` to ``wake``, and call ``wake_all`` after each (re)connection."""
     pause = FIRST_PAUSE_SECONDS
     while True:
-        client = Redis.from_url(url, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=None)
+        # Named, so that an operator sees in CLIENT LIST who listens.
+        name = wakes.channel()
+        client = Redis.from_url(url, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=None, client_name=name)
         try:
             async with client.pubsub() as subscription:
-                await subscription.subscribe(wakes.channel())
+                await subscription.subscribe(name)
                 await _first_message(subscription)
                 wake_all()
                 pause = FIRST_PAUSE_SECONDS

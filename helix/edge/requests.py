@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from helix.answers import malformed
-from helix.api.bodycap import OVER_CAP
+from helix.edge.bodycap import OVER_CAP
 from helix.errors import UnsupportedContentType
 from helix.operations import body_cap, check_body_size, parse_body
 

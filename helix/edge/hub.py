@@ -19,10 +19,10 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from helix import wakes
+from helix.edge import frames, listening
+from helix.edge.frames import Frame
+from helix.edge.threads import read_in_thread
 from helix.errors import NotFound
-from helix.streaming import frames, listening
-from helix.streaming.frames import Frame
-from helix.streaming.threads import read_in_thread
 
 log = logging.getLogger("helix.streaming")
 
