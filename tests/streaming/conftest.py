@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.http import HttpRequest
@@ -66,9 +66,9 @@ class Client:
             frames.append(await self.frame())
         return frames
 
-    async def ask(self, type: str, request_id: str = "r1", **body: Any) -> dict[str, Any]:
+    async def ask(self, kind: str, request_id: str = "r1", **body: Any) -> dict[str, Any]:
         """Send a command; its reply. Events in between are dropped."""
-        await self.send({"type": type, "requestId": request_id, "body": body})
+        await self.send({"type": kind, "requestId": request_id, "body": body})
         return await self.reply()
 
     async def reply(self) -> dict[str, Any]:
@@ -103,5 +103,5 @@ def streaming_world(transactional_db: None, world: World, settings: Settings) ->
 
 
 async def aside(verb: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-    """A synchronous verb from an asynchronous test, on a connection of its own."""
-    return await sync_to_async(verb)(*args, **kwargs)
+    """A synchronous verb from an asynchronous test, on a connection that it gives back."""
+    return await database_sync_to_async(verb)(*args, **kwargs)

@@ -201,4 +201,4 @@ async def test_an_unexpected_failure_tells_nothing(
         reply = await client.ask("interrupt")
     assert (reply["status"], reply["body"]["code"]) == (500, "transport_error")
     assert "canary" not in json.dumps(reply)
-    assert "streaming.failed" in [record.message for record in caplog.records]
+    assert "api.unexpected_failure" in [record.message for record in caplog.records]
