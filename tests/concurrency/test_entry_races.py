@@ -1,4 +1,4 @@
-"""Races of entries and stops, both orders each: stop and continuation, two resumes, retry and message (X-09 to X-11, X-18)."""
+"""Races of entries and stops, both orders each: stop and continuation, two resumes, retry and message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Races of a submit, both orders each: with itself, its sibling, a deadline, a drain, an abandoning message (X-01 to X-08).
+"""Races of a submit, both orders each: with itself, its sibling, a deadline, a drain, an abandoning message.
 
 Every race is the whole interleaving of `meet`: both verbs have read what they read without the lock, and the one that
 comes second is seen waiting for it.
@@ -69,7 +69,7 @@ def test_the_last_two_answers_of_a_batch_queue_one_continuation(world: World, ag
 
 
 def test_the_last_answer_and_a_resume_name_one_run(world: World, agent: AgentMaker, swapped: bool) -> None:
-    """X-03, R-123, R-139: a resume that comes after adopts; one that comes before is refused and changes nothing (R-112)."""
+    """X-03, R-112, R-123, R-139: a resume that comes after adopts; one that comes before is refused."""
     model = ScriptedModel([call("locate", "c1")], ["done"])
     session_id = world.started(agent(model, tools=[locate]))
     answer, resumed = meet(

@@ -1,4 +1,4 @@
-"""Races within one tree of sessions: siblings that register, finish or are answered at once (X-12, X-20, Q-26)."""
+"""Races within one tree of sessions: siblings that register, finish or are answered at once."""
 
 from __future__ import annotations
 

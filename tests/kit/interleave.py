@@ -38,7 +38,7 @@ class Actor:
         self._act = act
         self._failure: BaseException | None = None
         self._moved = threading.Condition()
-        self._target: tuple[Waypoint, int] | None = None
+        self._target: tuple[Waypoint | None, int] | None = None
         self._at: Waypoint | None = None
         self._held = False
         self._ended = False
@@ -67,7 +67,7 @@ class Actor:
 
     def passes(self, point: Waypoint) -> None:
         with self._moved:
-            if self._target is None or self._target[0] != point:
+            if self._target is None or self._target[0] not in (None, point):
                 return
             self._target = (point, self._target[1] - 1)
             if self._target[1] > 0:
@@ -110,6 +110,19 @@ class Actor:
         if self._ended:
             self._raise()
             raise AssertionError(f"ended before {point}: {self.outcome!r}")
+
+    def steps(self) -> Iterator[Waypoint]:
+        """Every point that it passes from here on, held there while the test looks around."""
+        while True:
+            with self._moved:
+                self._target, self._held = (None, 1), False
+                self._moved.notify_all()
+                self._moved.wait_for(lambda: self._ended or self._held)
+                if self._ended or self._at is None:
+                    break
+                at = self._at
+            yield at
+        self._raise()
 
     def commits_or_ends(self) -> None:
         """Let it go on until its transaction is over: committed, or given up by a refusal."""
