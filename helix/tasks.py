@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from celery import shared_task
 from django.db import OperationalError
 
-from helix import nudges, pulse, selectors
+from helix import conf, nudges, pulse, selectors
 from helix.clock import utc_now
+from helix.principals import SYSTEM
 from helix.rows import sweeps
-from helix.services import deadlines, hints, leases, retention
+from helix.services import deadlines, hints, leases, reap, retention, stops
 from helix.services.advance import advance_run as advance
+from helix.statuses import StopKind
 
 log = logging.getLogger("helix.sweep")
 
@@ -43,7 +45,7 @@ def run_sweeps(clock: Clock = utc_now) -> dict[str, int | None]:
     One that fails does not keep the others from running; it is logged, counts as None, and comes again.
     """
     touched: dict[str, int | None] = {}
-    for one in (sweep_deadlines, sweep_runs, sweep_tombstones, sweep_stops):
+    for one in (sweep_deadlines, sweep_runs, sweep_tombstones, sweep_stops, sweep_events, reap_expired):
         try:
             touched[one.__name__] = one(clock())
         except Exception:
@@ -107,3 +109,34 @@ def sweep_tombstones(now: datetime) -> int:
 def sweep_stops(now: datetime) -> int:
     """In the process that runs it: fire the tokens of runs that were stopped elsewhere."""
     return leases.cut_stopped_work()
+
+
+def sweep_events(now: datetime) -> int:
+    """Forget events that are older than the configured days; nothing is looked for without a setting."""
+    days = conf.get("HELIX_EVENT_RETENTION_DAYS")
+    if days is None:
+        return 0
+    before = now - timedelta(days=days)
+    return sum(
+        retention.forget_events(root_id=root_id, before=before, now=now)
+        for root_id in retention.roots_with_old_events(before=before)
+    )
+
+
+def reap_expired(now: datetime) -> int:
+    """Stop and remove a few conversations whose life is over (R-048); returns how many."""
+    roots = reap.expired_roots(now=now)
+    for root_id, delegation_id in roots:
+        for _ in range(2):
+            # The second abort ends a run whose worker has not honoured the first (R-427).
+            stops.stop_session(
+                principal=SYSTEM,
+                session_id=str(root_id),
+                kind=StopKind.ABORT,
+                reason="expired",
+                delegation_id=delegation_id,
+                now=now,
+            )
+        while reap.reap_batch(root_id=root_id):
+            pass
+    return len(roots)

@@ -92,7 +92,8 @@ def _take_lost(tree: Tree, run: Run) -> bool:
             cause="worker_lost",
         )
         return False
-    runs.update_run(run, epoch=run.epoch + 1, crash_count=run.crash_count + 1)
+    # Hints begin anew: a second loss is found as quickly as the first.
+    runs.update_run(run, epoch=run.epoch + 1, crash_count=run.crash_count + 1, next_hint_at=tree.now)
     runs.grant_lease(run, tree.now)
     close_lost_bodies(tree, run)
     tree.emit(EventType.STEP_DISCARDED, tree.session(run.session_id), run, reason="worker_lost")

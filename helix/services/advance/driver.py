@@ -56,7 +56,8 @@ def advance_run(run_id: UUID, *, clock: Clock = clocks.utc_now) -> bool:
     with HOLDINGS.holding(claim.run_id, claim.epoch) as token:
         try:
             Walk(claim, clock, token).go()
-        except runs.LostFence:
+        except (runs.LostFence, Session.DoesNotExist):
+            # Another worker's now, or the whole conversation was removed.
             log.info("run.fenced_off", extra={"runId": str(claim.run_id), "epoch": claim.epoch})
     return True
 
@@ -90,7 +91,7 @@ class Walk:
             self._stopped(None)
         except Cancelled as cut:
             self._stopped(cut.partial)
-        except (runs.LostFence, OperationalError):
+        except (runs.LostFence, Session.DoesNotExist, OperationalError):
             # Lost to another worker, or the database is away: the lease decides who goes on (L-7).
             raise
         except Exception as failure:

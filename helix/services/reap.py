@@ -1,0 +1,71 @@
+"""Remove conversations whose life is over: stopped first, then deleted in batches (R-048).
+
+A session without `expires_at` lives for ever. Deleting goes leaf first and in bounded transactions, so that a giant
+conversation delays nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Model
+
+from helix.models import (
+    CallAudit,
+    CallOwnership,
+    CallTombstone,
+    Checkpoint,
+    Message,
+    PendingCall,
+    RemoteDebt,
+    Run,
+    RunLease,
+    Session,
+    StreamEvent,
+    UsageRecord,
+)
+
+BATCH = 1000
+
+# Leaf first: nothing that is left refers to what is gone.
+_BY_ROOT: tuple[tuple[type[Model], str], ...] = (
+    (StreamEvent, "root_id"),
+    (UsageRecord, "root_id"),
+    (CallTombstone, "root_id"),
+    (CallOwnership, "root_id"),
+    (CallAudit, "call__root_id"),
+    (RemoteDebt, "call__root_id"),
+    (Checkpoint, "session__root_id"),
+    (RunLease, "run__session__root_id"),
+)
+
+
+def expired_roots(*, now: datetime, limit: int = 20) -> Sequence[tuple[UUID, str | None]]:
+    """(id, delegation id) of conversations whose life is over, the longest over first."""
+    over = Session.objects.filter(expires_at__lte=now, parent_call=None).order_by("expires_at")
+    return list(over.values_list("id", "delegation_id")[:limit])
+
+
+def reap_batch(*, root_id: UUID) -> int:
+    """Delete one batch of an expired conversation's rows; 0 when nothing is left of it."""
+    with transaction.atomic(durable=True):
+        for table, path in _BY_ROOT:
+            page = list(table._default_manager.filter(**{path: root_id}).values_list("pk", flat=True)[:BATCH])
+            if page:
+                return table._default_manager.filter(pk__in=page).delete()[0]
+        PendingCall.objects.filter(root_id=root_id).update(late_notice=None)
+        page = list(Message.objects.filter(session__root_id=root_id).values_list("pk", flat=True)[:BATCH])
+        if page:
+            return Message.objects.filter(pk__in=page).delete()[0]
+        return _delete_tree(root_id)
+
+
+def _delete_tree(root_id: UUID) -> int:
+    """Sessions, calls and runs refer to one another: they go together, the deepest sessions first by their parents."""
+    sessions = Session.objects.filter(root_id=root_id)
+    sessions.update(current_run=None)
+    Run.objects.filter(session__root_id=root_id).update(continues=None, superseded_by=None)
+    return sessions.delete()[0]
