@@ -82,35 +82,40 @@ def waiting_conversations(principal: Principal, *, limit: int = PAGE) -> list[Se
 
 def _item(call: PendingCall, names: dict[str, str]) -> InboxItem:
     starter = call.emitted_by.started_by
+    arguments = _parsed(call)
     return InboxItem(
         call=call,
         shown=wire.pending_tool(call, agent_path(call.session)),
         started_by=names.get(starter, starter),
-        summary=_summary(call),
-        arguments=_arguments(call),
+        summary=_summary(call, arguments),
+        arguments=[Argument(name, _readable(value)) for name, value in arguments.items()],
     )
 
 
-def _arguments(call: PendingCall) -> list[Argument]:
-    """The arguments in full, as they were parsed; the exact text stands beside them on the page (R-053)."""
-    if not isinstance(call.arguments, dict):
-        return []
-    return [Argument(name, _readable(value)) for name, value in call.arguments.items()]
+def _parsed(call: PendingCall) -> dict[str, Any]:
+    """The arguments in the model's order, read from its exact text: a database may order an object's keys anew.
+
+    Empty when the text cannot be read alike by everybody; the page shows the text itself in any case (R-053).
+    """
+    try:
+        arguments = jsontext.loads(call.arguments_json)
+    except jsontext.JsonRefused:
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _readable(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _summary(call: PendingCall) -> str:
+def _summary(call: PendingCall, arguments: dict[str, Any]) -> str:
     """The tool's template filled with plain arguments; empty when it has none or is gone."""
     try:
         tool = lookup(call.session.agent_type).tool(call.tool_name)
     except HelixError:
         return ""
-    if tool is None or tool.summary is None or not isinstance(call.arguments, dict):
+    if tool is None or tool.summary is None or not arguments:
         return ""
-    arguments: dict[str, Any] = call.arguments
     # No str.format: a template must not reach into objects, and a brace in an argument is only text.
     return re.sub(r"{(\w+)}", lambda found: _inline(arguments.get(found[1], found[0])), tool.summary)
 

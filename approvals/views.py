@@ -19,7 +19,7 @@ from approvals.forms import DecisionForm
 from approvals.services import SUBMIT, decide
 from approvals.texts import said_of_outcome, said_of_refusal
 from helix.clock import utc_now
-from helix.errors import HelixError, Unauthorized
+from helix.errors import Forbidden, HelixError, Unauthorized
 from helix.operations import authenticate
 from helix.principals import Principal
 
@@ -27,13 +27,18 @@ View = Callable[[HttpRequest, Principal], HttpResponseBase]
 
 
 def for_principal(operation: str) -> Callable[[View], Callable[[HttpRequest], HttpResponseBase]]:
-    """Ask the same hook as the API who is there; a stranger is sent to the login, a token's scope holds here too."""
+    """Ask the same hook as the API who is there.
+
+    A stranger is sent to the login; a token of one session gets no list and no foreign request.
+    """
 
     def wrap(view: View) -> Callable[[HttpRequest], HttpResponseBase]:
         @wraps(view)
         def asked(request: HttpRequest) -> HttpResponseBase:
             try:
                 principal = authenticate(operation, request)
+                if principal.session_id is not None:
+                    raise Forbidden("This credential belongs to one session.", cause="session_mismatch")
             except Unauthorized:
                 return redirect_to_login(request.get_full_path())
             except HelixError as refusal:

@@ -18,17 +18,14 @@ from helix.loop.scripted import Call, Hold, Piece, Thinking, script
 WORD_SECONDS = 0.03
 
 
-@dataclass(frozen=True)
 class Beat:
     """A short wait between two words; a stop ends it at once."""
-
-    seconds: float = WORD_SECONDS
 
     def wait(self, token: CancelToken) -> None:
         stopped = threading.Event()
         forget = token.on_cancel(stopped.set)
         try:
-            stopped.wait(self.seconds)
+            stopped.wait(WORD_SECONDS)
         finally:
             forget()
 

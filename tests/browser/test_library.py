@@ -315,7 +315,8 @@ def test_an_approval_sends_the_digest_that_was_shown(play: Play) -> None:
         it.snapshot = { ...it.snapshot, pendingTools: [{ ...shown, argumentsDigest: "d2" }] };
         await it.talk.decide("c1", { approved: true }).catch(() => {});
         await it.talk.decide("c1", { approved: false, reason: "no" });
-        return it.sent("submit").map(({ body }) => [body.approvalId, body.argumentsDigest, body.approved, body.reason ?? null]);
+        return it.sent("submit").map(({ body }) =>
+            [body.approvalId, body.argumentsDigest, body.approved, body.reason ?? null]);
     """) == [["r::c1", "d1", True, None], ["r::c1", "d2", False, "no"]]
 
 
@@ -355,7 +356,8 @@ def test_a_first_message_listens_before_it_speaks(play: Play) -> None:
         it.sockets[0].onFrame({ type: "head", sequence: 10 });
         await sending;
         const created = it.sent("sessions")[0].body;
-        return [before, it.sent("messages").length, created.agentType, created.metadata, created.clientId === it.talk.sessionId];
+        const isNamed = created.clientId === it.talk.sessionId;
+        return [before, it.sent("messages").length, created.agentType, created.metadata, isNamed];
     """) == [[1, 0], 1, "a", {"title": "t"}, True]
 
 
@@ -397,18 +399,22 @@ def test_text_is_drawn_while_it_is_written_and_once_when_it_is_recorded(play: Pl
         const draft = texts();
         await it.event(13, { type: "step_committed", text: "Hello" });
         const between = texts();
-        it.snapshot = { ...it.snapshot, streamSequence: 13, messages: [{ id: "1", role: "assistant", parts: [{ text: "Hello" }] }] };
+        const recorded = { id: "1", role: "assistant", parts: [{ text: "Hello" }] };
+        it.snapshot = { ...it.snapshot, streamSequence: 13, messages: [recorded] };
         await it.fire();
         return [draft, between, texts()];
     """) == [["Hello"], ["Hello"], ["Hello"]]
 
 
 def test_a_child_agent_does_not_write_into_the_conversation(play: Play) -> None:
-    assert play("""
+    assert (
+        play("""
         const it = await world();
         await it.event(11, { type: "text_delta", delta: "inner", agentId: "child" });
         return it.talk.snapshot.messages;
-    """) == []
+    """)
+        == []
+    )
 
 
 def test_a_gap_makes_it_read_from_its_cursor_again(play: Play) -> None:
@@ -511,8 +517,11 @@ def test_retry_reads_before_anything_else_and_retries_only_what_failed(play: Pla
 def test_refusals_have_classes_and_unknown_codes_are_tolerated(play: Play) -> None:
     """R-707, I-56."""
     assert play("""
-        const { library: { parseHelixError, isKnownErrorCode, isClientToolErrorCode, ...classes } } = await world();
-        const large = parseHelixError(413, { error: "Too large.", code: "validation_payload_too_large", limitBytes: 5, cause: "tool_result" });
+        const { library } = await world();
+        const { parseHelixError, isKnownErrorCode, isClientToolErrorCode, ...classes } = library;
+        const large = parseHelixError(413, {
+            error: "Too large.", code: "validation_payload_too_large", limitBytes: 5, cause: "tool_result",
+        });
         const strange = parseHelixError(418, { error: "New.", code: "tea_ready", leaves: 2 });
         const silent = parseHelixError(0, null);
         return [
