@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connections, transaction
 
 from helix.agents import ToolContext, tool
 from helix.models import CallAudit, PendingCall
@@ -50,6 +53,25 @@ def test_approving_twice_runs_the_body_once(world: World, agent: AgentMaker, bod
     assert world.decide(asked)["status"] == "already_completed"
     world.drain()
     assert bodies.ran == [("pay", 5)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_fifty_clicks_at_once_are_one_effect(world: World, agent: AgentMaker, bodies: Bodies) -> None:
+    """C-018, X-16: on connections of their own; one is accepted, the rest hear that it is done, one body runs."""
+    session_id = world.started(agent(one_payment(), tools=[bodies.tool("pay", require_approval=True)]))
+    asked = call_named(session_id, "pay")
+
+    def click(_: int) -> str:
+        try:
+            return str(world.decide(asked)["status"])
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(max_workers=10) as clickers:
+        heard = Counter(clickers.map(click, range(50)))
+    world.drain()
+    assert heard == {"accepted": 1, "already_completed": 49}
+    assert bodies.ran == [("pay", 5)] and CallAudit.objects.count() == 1
 
 
 def test_a_body_that_lost_its_worker_does_not_run_again(world: World, agent: AgentMaker, bodies: Bodies) -> None:
