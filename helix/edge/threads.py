@@ -10,7 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
-from channels.db import DatabaseSyncToAsync
+from asgiref.sync import SyncToAsync
+from django.db import close_old_connections
 
 READING_THREADS: Final = 8
 COMMAND_THREADS: Final = 8
@@ -24,11 +25,21 @@ _commands = ThreadPoolExecutor(COMMAND_THREADS, thread_name_prefix="helix-comman
 
 async def read_in_thread(read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """The result of a read of rows."""
-    result: R = await DatabaseSyncToAsync(read, thread_sensitive=False, executor=_reading)(*args, **kwargs)
-    return result
+    return await _in_thread(_reading, read, *args, **kwargs)
 
 
 async def act_in_thread(verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """The result of a verb that may wait for a lock."""
-    result: R = await DatabaseSyncToAsync(verb, thread_sensitive=False, executor=_commands)(*args, **kwargs)
-    return result
+    return await _in_thread(_commands, verb, *args, **kwargs)
+
+
+async def _in_thread(pool: ThreadPoolExecutor, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def crossing() -> R:
+        # What Django does around a request; nobody else does it in a thread of ours.
+        close_old_connections()
+        try:
+            return verb(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return await SyncToAsync(crossing, thread_sensitive=False, executor=pool)()

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.http import HttpRequest
 from pytest_django import Settings
 
 from helix import nudges, wakes
+from helix.edge.threads import act_in_thread
 from helix.operations import Refusal
 from helix.principals import Principal
 from helix.streaming.routing import websocket_urlpatterns
@@ -104,4 +104,4 @@ def streaming_world(transactional_db: None, world: World, settings: Settings) ->
 
 async def aside(verb: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """A synchronous verb from an asynchronous test, on a connection that it gives back."""
-    return await database_sync_to_async(verb)(*args, **kwargs)
+    return await act_in_thread(verb, *args, **kwargs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -14,6 +16,7 @@ from django.test import AsyncClient
 
 from helix.agents import client_tool
 from helix.edge import attaching
+from helix.edge.threads import READING_THREADS, read_in_thread
 from helix.models import Session, StreamEvent
 from helix.streaming import sse
 from tests.fixtures import AgentMaker
@@ -130,12 +133,20 @@ async def test_who_had_everything_is_told_the_end_at_once(streaming_world: World
 async def test_silence_is_filled_with_comments_and_holds_no_connection(
     paused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    barrier = threading.Barrier(READING_THREADS)
     async with listening(paused) as parts:
         await anext(parts)
         monkeypatch.setattr(sse, "KEEP_ALIVE_SECONDS", 0.01)
         while await anext(parts) is not None:
             pass
-        assert connections["default"].connection is None
+        held = await asyncio.gather(*[read_in_thread(holds_a_connection, barrier) for _ in range(READING_THREADS)])
+    assert held == [False] * READING_THREADS and connections["default"].connection is None
+
+
+def holds_a_connection(all_here: threading.Barrier) -> bool:
+    """Asked in every reading thread: each waits until the others have been asked too."""
+    all_here.wait(10)
+    return connections["default"].connection is not None
 
 
 async def test_a_conversation_that_is_deleted_ends_the_stream_typed(
