@@ -16,7 +16,8 @@ from helix import selectors, wire
 from helix.answers import required_text
 from helix.edge.attaching import Attachment, attach
 from helix.edge.frames import MAY_END_A_TURN, Frame, encode
-from helix.edge.hub import Place, hub
+from helix.edge.hub import hub
+from helix.edge.places import Place
 from helix.edge.refusals import as_response, refusal_of, refused
 from helix.edge.requests import query_of
 from helix.edge.threads import read_in_thread

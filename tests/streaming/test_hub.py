@@ -8,7 +8,7 @@ import random
 import pytest
 
 from helix import wakes
-from helix.edge.hub import MOST_HELD
+from helix.edge.places import MOST_HELD
 from helix.errors import NotFound
 from tests.streaming.turns import ROOT, Rows, Turn, numbers, read_to_the_head, read_until
 

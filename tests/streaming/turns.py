@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from helix.edge.frames import PAGE, Frame
-from helix.edge.hub import Hub, Place
+from helix.edge.hub import Hub
+from helix.edge.places import Place
 
 ROOT = uuid4()
 
