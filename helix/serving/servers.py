@@ -70,7 +70,7 @@ def start_postgres(data: Path, sockets: Path, options: Sequence[str] = ()) -> tu
             stderr=output,
         )
     server = Server(process, signal.SIGINT)
-    probe = [str(binaries / "pg_isready"), "--quiet", f"--host={sockets}", "--username=helix"]
+    probe = [str(binaries / "pg_isready"), "--quiet", f"--host={sockets}", "--username=helix", "--dbname=postgres"]
     _wait(server, lambda: subprocess.run(probe, check=False).returncode == 0, f"PostgreSQL (see {log})")  # noqa: S603
     return server, f"postgres://helix@/postgres?host={sockets}"
 
