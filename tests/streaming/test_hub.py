@@ -10,7 +10,7 @@ import pytest
 from helix import wakes
 from helix.edge.places import MOST_HELD
 from helix.errors import NotFound
-from tests.streaming.turns import ROOT, Rows, Turn, numbers, read_to_the_head, read_until
+from tests.streaming.turns import ROOT, Gate, Rows, Turn, numbers, read_to_the_head, read_until
 
 
 async def test_the_backlog_comes_first_and_is_not_live_and_later_events_are() -> None:
@@ -102,6 +102,30 @@ async def test_a_slow_place_holds_little_and_misses_nothing() -> None:
         assert await read_until(slow, rows.newest) == list(range(1, 3 * MOST_HELD + 1))
         rows.append()
         assert await numbers(slow) == [rows.newest] and slow.live
+
+
+async def test_what_a_place_has_read_already_may_overflow_it_and_it_still_follows() -> None:
+    """The shared reader is far behind a place that attaches: more than it can hold is handed to it, all of it old."""
+    rows, held = Rows(), Gate()
+    newest = 2 * MOST_HELD
+
+    async def hold_the_latecomer(after: int) -> None:
+        if after == newest:
+            await held()
+
+    rows.after_reading = hold_the_latecomer  # type: ignore[assignment]
+    async with rows.watching() as early, rows.watching(after=newest) as late:
+        await read_to_the_head(early)
+        rows.append(newest, wake=False)
+        held.close()
+        reading = asyncio.ensure_future(numbers(late))
+        await held.arrived.wait()
+        rows.hub.wake(ROOT, newest)
+        await read_until(early, newest)
+        held.open()
+        assert await reading == []
+        rows.append()
+        assert await numbers(late) == [newest + 1]
 
 
 async def test_a_lost_wake_is_a_delay() -> None:

@@ -66,7 +66,7 @@ class Rows:
     async def page(self, root_id: UUID, after: int) -> Sequence[Frame]:
         self.reads += 1
         found = [Frame(number, "custom", f'{{"n":{number}}}') for number in range(after + 1, self.newest + 1)][:PAGE]
-        await self.after_reading()
+        await self.after_reading(after)
         if self.failures:
             raise self.failures.pop()
         return found
