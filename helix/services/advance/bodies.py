@@ -20,11 +20,12 @@ from helix.loop.texts import edited_note
 from helix.models import PendingCall
 from helix.rows import runs
 from helix.rows.beginnings import check_state_size
-from helix.rows.calls import Outcome, consume, emit_tool_start, move_call, readable
+from helix.rows.calls import Outcome, consume, emit_tool_start, move_call, open_calls, readable
+from helix.rows.checkpoints import write_checkpoint
 from helix.rows.endings import complete, result_body
 from helix.rows.tree import Tree, locked
 from helix.services.advance.claim import Claim
-from helix.services.advance.hooks import fire
+from helix.services.advance.hooks import call_told, fire
 from helix.statuses import AnswerKind, CallKind, CallState, EventType
 
 Clock = Callable[[], datetime]
@@ -44,7 +45,7 @@ def execute_call(claim: Claim, agent: Agent, call_id: UUID, clock: Clock, token:
             error_code="tool_execution_failed",
         )
     else:
-        fire(agent, "before_tool", _told(call))
+        fire(agent, "before_tool", call_told(call))
         result = run_body(tool, _arguments_of(call), context)
     if result.kind == "cancelled":
         raise runs.StopSeen(token.kind)
@@ -96,6 +97,8 @@ def _record_body(
             raise runs.LostFence(str(call_id))
         result = _commit_state(tree, session, run, call, result, context)
         consume(tree, session, run, [outcome_of_body(call, result)])
+        if not open_calls(session, run):
+            write_checkpoint(tree, session, run)
         if finishes and result.kind == "result":
             complete(tree, run, output=result.value, has_output=True, by_tool=True)
 
@@ -133,22 +136,10 @@ def outcome_of_body(call: PendingCall, result: BodyResult) -> Outcome:
     return Outcome(call, AnswerKind.ERROR, {"error": result.error or ""}, error_code=result.error_code, note=note)
 
 
-def _told(call: PendingCall, result: BodyResult | None = None) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "sessionId": str(call.session_id),
-        "runId": str(call.run_id),
-        "toolCallId": call.tool_call_id,
-        "toolName": call.tool_name,
-        "arguments": call.arguments,
-    }
-    if result is not None:
-        told.update(result=result.value, error=result.error, errorCode=result.error_code)
-    return told
-
-
 def _heard_by_hooks(agent: Agent, call: PendingCall, result: BodyResult) -> BodyResult:
     """After-tool hooks see the result; a text that one returns replaces a failed result's error (R-654)."""
-    for answer in fire(agent, "after_tool", _told(call, result)):
+    told = call_told(call, result=result.value, error=result.error, errorCode=result.error_code)
+    for answer in fire(agent, "after_tool", told):
         if result.kind == "error" and isinstance(answer, str):
             result = BodyResult("error", error=answer, error_code=result.error_code)
     return result

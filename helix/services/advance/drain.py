@@ -16,11 +16,12 @@ from helix.errors import CLIENT_TOOL_ERROR_CODES
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.calls import Outcome, consume, readable
+from helix.rows.checkpoints import write_checkpoint
 from helix.rows.endings import result_body
 from helix.rows.log import append_message
 from helix.rows.tree import locked
 from helix.services.advance.claim import Claim
-from helix.services.advance.hooks import fire, has_hooks
+from helix.services.advance.hooks import body_told, call_told, fire, has_hooks
 from helix.statuses import (
     CALL_EXTERNAL,
     AnswerKind,
@@ -55,6 +56,7 @@ def _drain_once(claim: Claim, agent: Agent, clock: Clock) -> bool:
         outcomes += [_deferred(session, call) for call in _deferred_finish(run)]
         outcomes.sort(key=lambda outcome: outcome.call.seq)
         consume(tree, session, run, outcomes)
+        write_checkpoint(tree, session, run)
         if run.entry_message:
             append_message(tree, session, run, Role.USER, run.entry_message)
             runs.update_run(run, entry_message=None)
@@ -115,16 +117,7 @@ def _ask_hooks(claim: Claim, agent: Agent) -> dict[Any, tuple[Any, str | None]]:
     heard: dict[Any, tuple[Any, str | None]] = {}
     for call in _answered(run):
         outcome = outcome_of(run.session, call)
-        told = {
-            "sessionId": str(run.session_id),
-            "runId": str(run.id),
-            "toolCallId": call.tool_call_id,
-            "toolName": call.tool_name,
-            "arguments": call.arguments,
-            "result": outcome.body.get("text", outcome.body.get("value")),
-            "error": outcome.body.get("error"),
-            "errorCode": outcome.error_code,
-        }
+        told = call_told(call, **body_told(outcome.body, outcome.error_code))
         texts = [answer for answer in fire(agent, "after_tool", told) if isinstance(answer, str)]
         fire(agent, "message", told)
         heard[call.pk] = (_version(call), texts[-1] if texts else None)

@@ -35,7 +35,7 @@ from helix.selectors import live_messages
 from helix.services.advance import bodies, drain, finish, notices
 from helix.services.advance.claim import Claim, claim_run
 from helix.services.advance.deltas import DeltaWriter
-from helix.services.advance.hooks import fire, has_hooks
+from helix.services.advance.hooks import call_told, ended_sub_agents, fire, has_hooks
 from helix.services.advance.reply import prepare_calls
 from helix.statuses import ANSWER_APPROVALS, CALL_OPEN, CallKind, CallState, Role
 
@@ -71,6 +71,8 @@ class Walk:
         self.token = token
         self.agent: Agent | None = None
         self.deltas: DeltaWriter | None = None
+        # Whether the model or a body was asked for anything under this claim.
+        self.has_begun = False
 
     def go(self) -> None:
         claim = self.claim
@@ -83,10 +85,9 @@ class Walk:
             finish.start_failed(claim, failed.code, failed.message, self.clock())
             return
         try:
-            fire(self.agent, "agent_start", self._told())
+            self._tell_the_start(self.agent)
             while self._advance_once(self.agent):
                 pass
-            self._tell_the_end(self.agent)
         except runs.StopSeen:
             self._stopped(None)
         except Cancelled as cut:
@@ -97,9 +98,8 @@ class Walk:
         except Exception as failure:
             # Q-11: no exception of the driver may leave a run that nobody works on and nobody owes.
             log.exception("run.driver_failed", extra={"runId": str(claim.run_id)})
-            text = "An unexpected failure ended the run."
-            cause = type(failure).__name__
-            finish.fail_run(claim, "framework_internal", text, self.clock(), cause=cause)
+            finish.driver_failed(claim, type(failure).__name__, self.clock(), has_begun=self.has_begun)
+        self._tell_the_end(self.agent)
 
     def _advance_once(self, agent: Agent) -> bool:
         """Do the next thing that the rows call for. False: the worker is done with this run."""
@@ -112,8 +112,9 @@ class Walk:
         deferred = [call for call in local if finish.is_deferred(agent, call)]
         runnable = [call for call in local if call not in deferred]
         if runnable:
-            return not bodies.execute_call(claim, agent, runnable[0].id, clock, self.token)
+            return self._execute(agent, runnable[0])
         if len(calls) > len(local):
+            self._tell_of_sub_agents(agent, calls)
             finish.suspend(claim, clock())
             return False
         if deferred:
@@ -130,9 +131,13 @@ class Walk:
         """Approved bodies first, in emission order, then one drain of the rest (R-169, R-137)."""
         for call in answered:
             if call.answer_kind in ANSWER_APPROVALS:
-                return not bodies.execute_call(self.claim, agent, call.id, self.clock, self.token)
+                return self._execute(agent, call)
         drain.drain(self.claim, agent, self.clock)
         return True
+
+    def _execute(self, agent: Agent, call: PendingCall) -> bool:
+        self.has_begun = True
+        return not bodies.execute_call(self.claim, agent, call.id, self.clock, self.token)
 
     def _think(self, agent: Agent) -> bool:
         claim, clock = self.claim, self.clock
@@ -147,6 +152,7 @@ class Walk:
         self.deltas = DeltaWriter(
             claim, clock, self.token, is_private=lambda name: bool((tool := agent.tool(name)) and tool.private)
         )
+        self.has_begun = True
         try:
             reply = complete_reply(request, emit=self.deltas, token=self.token)
         except ModelError as error:
@@ -156,7 +162,15 @@ class Walk:
         if has_hooks(agent, "after_model"):
             fire(agent, "after_model", {**self._told(), "text": reply.text, "calls": len(reply.calls)})
         prepared = prepare_calls(agent, claim, reply)
-        return finish.commit_reply(claim, agent, reply, prepared, self.deltas.rest(), clock())
+        rest = self.deltas.rest()
+        # Hooks hear of a sub-agent before it starts, outside every transaction: the suspension is then a second one.
+        may_suspend = not has_hooks(agent, "before_subagent")
+        try:
+            return finish.commit_reply(claim, agent, reply, prepared, rest, clock(), may_suspend=may_suspend)
+        except runs.StopSeen:
+            # The stop came between the last chunk and the commit: what was written is kept as from any other chunk.
+            finish.stop_run(claim, agent, reply, rest, clock())
+            return False
 
     def _is_at_its_end(self, agent: Agent, run: Run, context: StepContext) -> bool:
         """`stop_when` is asked before the cap on the capping step (R-014)."""
@@ -206,8 +220,22 @@ class Walk:
                 return
             except runs.StopSeen:
                 pass
-        prepared = prepare_calls(self.agent, self.claim, partial) if self.agent and partial else []
-        finish.stop_run(self.claim, self.agent, partial, prepared, rest, self.clock())
+        finish.stop_run(self.claim, self.agent, partial, rest, self.clock())
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def _tell_the_start(self, agent: Agent) -> None:
+        """The run has a worker; its agent's hooks hear so, and how sub-agents ended that it had waited for."""
+        fire(agent, "agent_start", self._told())
+        for ended in ended_sub_agents(self.claim) if has_hooks(agent, "after_subagent") else ():
+            fire(agent, "after_subagent", ended)
+
+    def _tell_of_sub_agents(self, agent: Agent, calls: list[PendingCall]) -> None:
+        if not has_hooks(agent, "before_subagent"):
+            return
+        for call in calls:
+            if call.kind == CallKind.SUBAGENT and call.state == CallState.HELD:
+                fire(agent, "before_subagent", call_told(call))
 
     def _tell_the_end(self, agent: Agent) -> None:
         if not has_hooks(agent, "agent_complete", "agent_fail"):

@@ -20,13 +20,14 @@ from helix.rows.takeover import budget_is_spent, close_lost_bodies
 from helix.rows.tree import Tree, has_open_subagents, locked
 from helix.services.advance.claim import Claim
 from helix.services.advance.deltas import Pending, write_pending
-from helix.services.advance.reply import PreparedCall, record_reply
+from helix.services.advance.reply import PreparedCall, record_reply, unasked_calls
 from helix.statuses import (
     CALL_EXTERNAL,
     AnswerKind,
     CallKind,
     CallState,
     EventType,
+    RunCause,
     RunStatus,
     StopKind,
 )
@@ -44,11 +45,13 @@ def commit_reply(
     prepared: Sequence[PreparedCall],
     rest: list[Pending],
     now: datetime,
+    *,
+    may_suspend: bool = True,
 ) -> bool:
-    """Record a whole reply. True: the worker goes on with its server calls or its next step.
+    """Record a whole reply. True: the worker goes on with its server calls, its suspension or its next step.
 
-    A reply without calls completes the run; one with nothing for this worker to do suspends it, all in this commit.
-    Raises: `LostFence`, `StopSeen`.
+    A reply without calls completes the run; one with nothing for this worker to do suspends it, all in this commit,
+    unless the caller has something to do before (``may_suspend``). Raises: `LostFence`, `StopSeen`.
     """
     with locked(claim.root_id, now) as tree:
         run = runs.fence(tree, claim.run_id, claim.epoch)
@@ -59,7 +62,10 @@ def commit_reply(
             endings.complete(tree, run, output=None)
             return False
         held = [call for call in calls if call.state == CallState.HELD]
-        if not held or any(call.kind == CallKind.SERVER and not is_deferred(agent, call) for call in held):
+        if not held:
+            write_checkpoint(tree, tree.session(run.session_id), run)
+            return True
+        if not may_suspend or any(call.kind == CallKind.SERVER and not is_deferred(agent, call) for call in held):
             return True
         _suspend(tree, run)
         return False
@@ -173,24 +179,45 @@ def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: date
 def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
     """R-132: a start that may succeed later is tried again under the crash budget, then exhausted."""
     with locked(claim.root_id, now) as tree:
-        run = runs.fence(tree, claim.run_id, claim.epoch)
-        if budget_is_spent(run):
-            endings.fail(tree, run, "framework_auto_resume_exhausted", message, cause=code)
-            return
-        runs.move_run(
-            tree,
-            run,
-            RunStatus.QUEUED,
-            crash_count=run.crash_count + 1,
-            next_attempt_at=now + timedelta(seconds=2**run.crash_count),
-        )
+        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
+        if run.stop_is_open:
+            endings.settle_stop(tree, run)
+        else:
+            _start_later(tree, run, code, message)
+
+
+def driver_failed(claim: Claim, cause: str, now: datetime, *, has_begun: bool) -> None:
+    """An exception that nobody foresaw. A continuation that had asked for nothing yet starts again (R-132); else the
+    run fails: what was begun may have had effects. A recorded stop outranks both.
+    """
+    message = "An unexpected failure ended the run."
+    with locked(claim.root_id, now) as tree:
+        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
+        if run.stop_is_open:
+            endings.settle_stop(tree, run)
+        elif run.cause == RunCause.CONTINUATION and not has_begun:
+            _start_later(tree, run, cause, message)
+        else:
+            endings.fail(tree, run, "framework_internal", message, cause=cause)
+
+
+def _start_later(tree: Tree, run: Run, cause: str, message: str) -> None:
+    if budget_is_spent(run):
+        endings.fail(tree, run, "framework_auto_resume_exhausted", message, cause=cause)
+        return
+    runs.move_run(
+        tree,
+        run,
+        RunStatus.QUEUED,
+        crash_count=run.crash_count + 1,
+        next_attempt_at=tree.now + timedelta(seconds=2**run.crash_count),
+    )
 
 
 def stop_run(
     claim: Claim,
     agent: Agent | None,
-    partial: Reply | None,
-    prepared: Sequence[PreparedCall],
+    written: Reply | None,
     rest: list[Pending],
     now: datetime,
 ) -> None:
@@ -200,9 +227,9 @@ def stop_run(
         if not run.stop_is_open:
             return
         write_pending(tree, run, rest)
-        kept = partial if run.stop_kind == StopKind.INTERRUPT else None
+        kept = written if run.stop_kind == StopKind.INTERRUPT else None
         if agent is not None and kept is not None and (kept.text or kept.calls):
-            record_reply(tree, run, agent, kept, prepared, interrupted=True)
+            record_reply(tree, run, agent, kept, unasked_calls(agent, kept), interrupted=True)
         endings.settle_stop(tree, run)
 
 

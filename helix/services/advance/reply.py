@@ -86,6 +86,19 @@ def _prepare(agent: Agent, claim: Claim, emitted: EmittedCall) -> PreparedCall:
     return PreparedCall(emitted, tool, CallKind(tool.call_kind(needs_approval)), arguments)
 
 
+def unasked_calls(agent: Agent, reply: Reply) -> list[PreparedCall]:
+    """The calls of a reply that a stop cut: nothing of them is judged, since none of them will be carried out.
+
+    Their arguments may end in the middle; whoever wrote the tool is not asked whether they need approval.
+    """
+    prepared = []
+    for emitted in reply.calls:
+        tool = agent.tool(emitted.tool_name)
+        kind = CallKind.SERVER if tool is None else CallKind(tool.call_kind(False))
+        prepared.append(PreparedCall(emitted, tool, kind, _as_far_as_json(emitted.arguments_json)))
+    return prepared
+
+
 def _as_far_as_json(text: str) -> Any:
     """R-031: unvalidated arguments are surfaced as they are; the parsed value is only there when they are JSON."""
     try:
