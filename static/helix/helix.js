@@ -300,11 +300,16 @@ class Conversation {
     // A slow answer must not undo a newer one.
     if (snapshot.streamSequence < this.#server.streamSequence) return;
     this.#server = snapshot;
-    this.#drafts = this.#drafts.filter((draft) => !(draft.recordedAt <= snapshot.streamSequence));
+    this.#forgetRecorded();
     if (["ended", "failed"].includes(snapshot.streamStatus)) this.#drafts = [];
     const open = new Set(snapshot.pendingTools.map((call) => call.toolCallId));
     for (const [id, kept] of this.#outbox) if (!open.has(id) && !kept.delivering) this.#outbox.delete(id);
     this.#show();
+  }
+
+  /** A draft ends when its step is recorded and the snapshot has it, whichever comes to us first. */
+  #forgetRecorded() {
+    this.#drafts = this.#drafts.filter((draft) => !(draft.recordedAt <= this.#server.streamSequence));
   }
 
   #show() {
@@ -320,7 +325,7 @@ class Conversation {
           running: this.#running.has(call.toolCallId),
         };
       }),
-      messages: [...messages, ...this.#drafts.map((draft) => draft.message)],
+      messages: [...messages, ...this.#drafts.filter((draft) => !draft.isReplayed).map((draft) => draft.message)],
       connected: this.#connected,
       error: this.#error,
     });
@@ -339,6 +344,7 @@ class Conversation {
   #attach() {
     const path = `sessions/${encodeURIComponent(this.#id)}/?after=${this.#cursor}`;
     this.#unlisten?.();
+    this.#connected = false;
     this.#listening = new Promise((resolve) => {
       this.#settled = resolve;
     });
@@ -352,6 +358,7 @@ class Conversation {
     if (frame.type === "head") {
       this.#failures = 0;
       this.#connected = true;
+      for (const draft of this.#drafts) draft.isReplayed = false;
       this.#settled();
       this.#show();
     }
@@ -394,6 +401,7 @@ class Conversation {
         return;
       case "step_committed":
         for (const draft of this.#drafts) if (draft.agentId === event.agentId) draft.recordedAt ??= event.sequence;
+        this.#forgetRecorded();
         break;
       case "step_discarded":
       case "stream_resync":
@@ -427,7 +435,8 @@ class Conversation {
     let draft = this.#drafts.find((one) => one.agentId === event.agentId && !one.recordedAt);
     if (!draft) {
       const message = { id: `draft-${event.sequence}`, role: "assistant", parts: [], draft: true };
-      draft = { agentId: event.agentId, message };
+      // Until the backlog is through, nobody knows whether this was recorded long ago.
+      draft = { agentId: event.agentId, message, isReplayed: !this.#connected };
       this.#drafts.push(draft);
     }
     const parts = [...draft.message.parts];

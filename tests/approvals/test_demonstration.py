@@ -75,6 +75,7 @@ def test_the_desk_asks_the_page_then_the_reviewer_and_pays(
     world.drain()
     world.decide(call_named(session_id, "pay_refund"), principal=reviewer)
     world.drain()
-    assert [part["toolName"] for part in results(session_id).values()] == ["lookup_order", "choose_photo", "pay_refund"]
+    called = {part["toolName"] for part in results(session_id).values()}
+    assert called == {"lookup_order", "choose_photo", "pay_refund"}
     assert not any("error" in part for part in results(session_id).values())
     assert "REF-2077" in events(session_id, "step_committed")[-1]["text"]

@@ -110,8 +110,10 @@ def test_stopping_a_paused_turn_closes_its_request_everywhere(open_as: OpenAs) -
     """I-40, I-50, R-422: the reviewer's list loses what the owner stopped."""
     owner = open_as("owner")
     reviewer = open_as("reviewer", "/inbox/")
-    ask_for_a_refund(owner)
-    requests = reviewer.locator("[data-key]", has_text="Pay 2400 euro cents back")
+    owner.get_by_label("Message", exact=True).fill("The lamp of order 2077 is broken")
+    owner.keyboard.press("Enter")
+    owner.get_by_role("dialog").get_by_role("button", name="Crack").click()
+    requests = reviewer.locator("[data-key]", has_text="Pay 5900 euro cents back")
     expect(requests).to_have_count(1)
     owner.get_by_role("button", name="Stop").click()
     expect(owner.locator("#status")).to_have_text("Stopped")
@@ -130,6 +132,69 @@ def test_everything_is_reached_with_the_keyboard(open_as: OpenAs) -> None:
     approve.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_text("Booked. Your code is NT412-POR-1.")).to_be_visible()
+
+
+def test_the_inbox_works_without_scripts(open_as: OpenAs) -> None:
+    owner = open_as("owner")
+    ask_for_a_refund(owner)
+    plain = open_as("reviewer", "/inbox/", java_script_enabled=False)
+    plain.locator("[data-key]", has_text="Pay 2400").last.get_by_role("button", name="Approve").click()
+    expect(plain.get_by_text("Approved. The conversation goes on.")).to_be_visible()
+    expect(owner.get_by_text("reference REF-1042.")).to_be_visible()
+
+
+def test_an_inbox_that_cannot_be_refreshed_keeps_its_list_and_says_that_it_is_stale(open_as: OpenAs) -> None:
+    """I-49."""
+    owner = open_as("owner")
+    ask_for_a_refund(owner)
+    inbox = open_as("reviewer", "/inbox/")
+    request = inbox.locator("[data-key]", has_text="Pay 2400").last
+    inbox.route("**/inbox/list/", lambda route: route.abort())
+    inbox.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(inbox.get_by_text("it may be stale")).to_be_visible()
+    expect(request).to_be_visible()
+    inbox.unroute("**/inbox/list/")
+    owner.get_by_role("button", name="Stop").click()
+    expect(inbox.get_by_text("it may be stale")).to_be_hidden()
+
+
+def test_two_tabs_run_a_tool_of_the_page_once(open_as: OpenAs) -> None:
+    """B-18, I-20: both tabs see the call live; one of them wins its claim and opens the picker."""
+    first = open_as("owner")
+    first.get_by_label("Message", exact=True).fill("Hello")
+    first.keyboard.press("Enter")
+    expect(first.get_by_text("Which order is it about?")).to_be_visible()
+    second = first.context.new_page()
+    second.goto(first.url)
+    expect(second.get_by_text("Which order is it about?")).to_be_visible()
+    expect(second.locator("#status")).to_have_text("")
+    with first.expect_response("**/claim") as mine, second.expect_response("**/claim") as theirs:
+        first.get_by_label("Message", exact=True).fill("Order 1042 is broken")
+        first.keyboard.press("Enter")
+    claims = {first: mine.value.json(), second: theirs.value.json()}
+    assert sorted(claim["claimed"] for claim in claims.values()) == [False, True]
+    winner, loser = sorted(claims, key=lambda tab: not claims[tab]["claimed"])
+    expect(winner.get_by_role("dialog")).to_be_visible()
+    expect(loser.get_by_role("button", name="Run it here")).to_be_visible()
+    expect(loser.get_by_role("dialog")).to_have_count(0)
+    winner.get_by_role("button", name="Crack").click()
+    for tab in (first, second):
+        expect(tab.get_by_text("I can see it in crack.png.")).to_be_visible()
+    expect(first.get_by_text("waits for a reviewer")).to_be_visible()
+    first.get_by_role("button", name="Stop").click()
+    expect(second.locator("#status")).to_have_text("Stopped")
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("light", False), ("dark", True)])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_pages_fit_a_phone_and_follow_the_scheme(open_as: OpenAs, scheme: str, is_dark: bool, width: int) -> None:
+    page = open_as("owner", color_scheme=scheme, viewport={"width": width, "height": 740})
+    for path in ("/", "/inbox/"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+        assert (brightness < 128) == is_dark
 
 
 @pytest.mark.parametrize("path", ["/", "/inbox/", "/c/00000000-0000-4000-8000-000000000000/"])

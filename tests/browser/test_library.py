@@ -406,6 +406,24 @@ def test_text_is_drawn_while_it_is_written_and_once_when_it_is_recorded(play: Pl
     """) == [["Hello"], ["Hello"], ["Hello"]]
 
 
+def test_a_replayed_text_is_not_drawn_beside_its_recorded_message(play: Play) -> None:
+    """I-54: the snapshot was read before the backlog came; what is still being written appears with the head."""
+    assert play("""
+        const message = { id: "1", role: "assistant", parts: [{ type: "text", text: "old" }] };
+        const it = await world({ snapshot: { streamStatus: "active", streamSequence: 300, messages: [message] } });
+        it.sockets[0].onClose(1006);
+        await it.settle();
+        await it.fire();
+        const texts = () => it.talk.snapshot.messages.map(({ parts }) => parts[0].text);
+        await it.event(101, { type: "text_delta", delta: "old" }, false);
+        const during = texts();
+        await it.event(102, { type: "step_committed", text: "old" }, false);
+        await it.event(103, { type: "text_delta", delta: "new" }, false);
+        it.sockets.at(-1).onFrame({ type: "head", sequence: 103 });
+        return [it.sockets[0].path, during, texts()];
+    """) == ["sessions/s/?after=100", ["old"], ["old", "new"]]
+
+
 def test_a_child_agent_does_not_write_into_the_conversation(play: Play) -> None:
     assert (
         play("""
