@@ -9,6 +9,7 @@ from django.urls import include, path
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", include("helix.streaming.urls")),
+    path("api/", include("helix.dialects.aisdk.urls")),
     path("api/", include("helix.api.urls")),
     path("inbox/", include("approvals.urls")),
 ]

@@ -1,0 +1,1 @@
+"""Other people's wire formats over the same services: an unmodified frontend of theirs drives Helix."""
