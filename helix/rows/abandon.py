@@ -7,8 +7,10 @@ from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.batch import unanswered_calls
 from helix.rows.calls import Outcome, consume, open_calls, readable, store_answer
+from helix.rows.outcomes import outcome_of
 from helix.rows.tree import Tree
 from helix.statuses import (
+    ANSWER_APPROVALS,
     RUN_CLAIMABLE,
     RUN_PAUSED,
     AnswerKind,
@@ -46,15 +48,7 @@ def _abandon_child(tree: Tree, call: PendingCall) -> None:
     if child is not None:
         _close_subtree(tree, tree.session(child.id))
     parent = tree.session(call.session_id)
-    outcome = Outcome(
-        call,
-        AnswerKind.ABANDONED,
-        {"error": readable(parent, "client_tool_abandoned", call.kind)},
-        error_code="client_tool_abandoned",
-    )
-    run = tree.run(call.run_id)
-    tree.emit(EventType.SUBAGENT_END, parent, run, toolCallId=call.tool_call_id, status=RunStatus.INTERRUPTED)
-    consume(tree, parent, run, [outcome])
+    consume(tree, parent, tree.run(call.run_id), [_given_up(parent, call)])
 
 
 def _close_subtree(tree: Tree, session: Session) -> None:
@@ -64,15 +58,14 @@ def _close_subtree(tree: Tree, session: Session) -> None:
     for call in open_calls(session):
         if call.kind == CallKind.SUBAGENT and call.state == CallState.EXECUTING:
             _abandon_child(tree, call)
-    outcomes = [
-        Outcome(
-            call,
-            AnswerKind.ABANDONED,
-            {"error": readable(session, "client_tool_abandoned", call.kind)},
-            error_code="client_tool_abandoned",
-        )
-        for call in open_calls(session)
-    ]
-    consume(tree, session, run, outcomes)
+    consume(tree, session, run, [_given_up(session, call) for call in open_calls(session)])
     runs.move_run(tree, run, RunStatus.INTERRUPTED)
     tree.emit(EventType.RUN_INTERRUPTED, session, run, status=RunStatus.INTERRUPTED, reason="abandoned")
+
+
+def _given_up(session: Session, call: PendingCall) -> Outcome:
+    """An answer that was stored stays what it is; what was approved but never ran is given up like the rest."""
+    if call.state == CallState.ANSWERED and call.answer_kind not in ANSWER_APPROVALS:
+        return outcome_of(session, call)
+    code = "not_executed" if call.kind == CallKind.SERVER else "client_tool_abandoned"
+    return Outcome(call, AnswerKind.ABANDONED, {"error": readable(session, code, call.kind)}, error_code=code)

@@ -358,8 +358,19 @@ def _append_results(tree: Tree, session: Session, run: Run, outcomes: Sequence[O
                 error_code=outcome.error_code,
             )
         )
+        if call.kind == CallKind.SUBAGENT and call.state == CallState.EXECUTING:
+            _emit_subagent_end(tree, session, run, call)
         tree.emit(EventType.TOOL_END, session, run, **tool_end_payload(outcome))
     return Message.objects.bulk_create(messages, batch_size=500)
+
+
+def _emit_subagent_end(tree: Tree, session: Session, run: Run, call: PendingCall) -> None:
+    """Whatever closes a delegating call, its end stands directly before the call's own (R-205)."""
+    child = Session.objects.filter(parent_call_id=call.pk).select_related("current_run").first()
+    ended: dict[str, Any] = {"toolCallId": call.tool_call_id}
+    if child is not None and child.current_run is not None:
+        ended.update(childSessionId=str(child.id), status=child.current_run.status)
+    tree.emit(EventType.SUBAGENT_END, session, run, **ended)
 
 
 def tool_end_payload(outcome: Outcome) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from helix.rows import runs
 from helix.rows.batch import continue_if_complete
 from helix.rows.calls import Outcome, consume, discard, open_calls, readable
 from helix.rows.log import append_message
+from helix.rows.outcomes import result_body
 from helix.rows.tree import Tree
 from helix.statuses import (
     AnswerKind,
@@ -78,14 +79,8 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
     if call.state != CallState.EXECUTING:
         return  # the parent was stopped or went on without this child
     parent = tree.session(call.session_id)
-    tree.emit(
-        EventType.SUBAGENT_END,
-        parent,
-        tree.run(call.run_id),
-        toolCallId=call.tool_call_id,
-        childSessionId=str(session.id),
-        status=run.status,
-    )
+    if tree.run(call.run_id).stop_is_open:
+        return  # a stop covers the tree: the parent's own end closes the call
     if failed_with is not None:
         outcome = Outcome(
             call,
@@ -99,8 +94,3 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
     consume(tree, parent, tree.run(call.run_id), [outcome])
     reach(Waypoint.CLOSED_MINE)
     continue_if_complete(tree, parent)
-
-
-def result_body(value: Any) -> dict[str, Any]:
-    """A string is kept verbatim and marked as text; everything else is JSON (R-017)."""
-    return {"text": value} if isinstance(value, str) else {"value": value}

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Min
 
 from helix import nudges
+from helix.errors import StaleStateError
 from helix.models import PendingCall, Run, Session, StreamEvent
 from helix.statuses import (
     RUN_CLAIMABLE,
@@ -128,7 +129,12 @@ class Tree:
         if session.status != stored.get("status") or session.state != stored.get("state"):
             session.version += 1
             moved.append("version")
-        session.save(update_fields=[*dict.fromkeys(moved)])
+        # Whoever writes holds the root's lock. One that does not is noticed here, never overwritten.
+        written = Session.objects.filter(pk=session.pk, version=stored["version"]).update(
+            **{name: getattr(session, name) for name in moved}
+        )
+        if not written:
+            raise _stale(session)
 
     def _settle_status(self, session: Session) -> None:
         status, since = self._status_of(session)
@@ -180,6 +186,11 @@ class Tree:
         for status, since in busy.values_list("status", "waiting_since"):
             found.setdefault(status, []).append(since)
         return found
+
+
+def _stale(session: Session) -> StaleStateError:
+    now = Session.objects.values("status", "version").get(pk=session.pk)
+    return StaleStateError("The session was changed by another writer.", **now)
 
 
 def has_open_subagents(session: Session) -> bool:

@@ -26,7 +26,7 @@ from helix.rows.endings import settle_stop
 from helix.rows.log import append_message
 from helix.rows.takeover import interrupt_stale
 from helix.rows.tree import Tree, has_open_subagents, locked
-from helix.statuses import RUN_PAUSED, Role, RunCause, RunStatus, SessionStatus
+from helix.statuses import RUN_PAUSED, SESSION_BUSY, Role, RunCause, RunStatus, SessionStatus
 
 Parts = list[dict[str, Any]]
 
@@ -255,6 +255,9 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
         raise AlreadyCompleted("There is nothing to resume.", runId=None)
     if _waits_for_caller(run):
         if has_open_subagents(root):
+            below = _continue_below(tree)
+            if below is not None:
+                return runs.Entered(str(root.id), str(run.id), below.start_sequence)
             if root.status == SessionStatus.AWAITING_CLIENT_TOOL:
                 raise _partial(tree)
             raise AlreadyRunning("A turn is running.", runId=str(run.id))
@@ -266,6 +269,9 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
             return runs.entered(tree, run)
         raise AlreadyRunning("A turn is running.", runId=str(run.id))
     if run.status == RunStatus.INTERRUPTED:
+        if root.status in SESSION_BUSY:
+            # A sub-agent's worker has not yet honoured the stop that ended this run.
+            raise AlreadyRunning("The stop is not resolved yet.", runId=str(run.id))
         if not _left_answers(root, run):
             return _begin(tree, root, principal, None, RunCause.RESUME_CONTINUE)
         new = runs.start_run(
@@ -279,3 +285,14 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
         runs.take_over_calls(tree, run, new)
         return runs.entered(tree, new)
     raise AlreadyCompleted("There is nothing to resume.", runId=str(run.id))
+
+
+def _continue_below(tree: Tree) -> Run | None:
+    """Continue every descendant whose complete batch was left to the caller (R-192); the first run that begins."""
+    waiting = Run.objects.filter(session__root_id=tree.root.id, status__in=RUN_PAUSED, superseded_by=None)
+    begun: list[Run] = []
+    for row in waiting.exclude(session_id=tree.root.id).order_by("queued_at", "id"):
+        run, session = tree.know(row), tree.session(row.session_id)
+        if not has_open_subagents(session) and lapse_the_rest(tree, session):
+            begun.append(continue_run(tree, session, run))
+    return begun[0] if begun else None

@@ -65,13 +65,20 @@ def stop_session(
 
 
 def _unfinished(tree: Tree) -> list[Run]:
-    """Every run of the tree that is not over, those of the newest sessions first."""
-    found = (
-        Run.objects.filter(session__root_id=tree.root.id, status__in=RUN_UNFINISHED, superseded_by=None)
-        .select_related("session")
-        .order_by("-session__created_at", "-queued_at")
-    )
-    return [tree.know(run) for run in found]
+    """Every run of the tree that is not over, the deepest first."""
+    found = Run.objects.filter(
+        session__root_id=tree.root.id, status__in=RUN_UNFINISHED, superseded_by=None
+    ).select_related("session")
+    known = [tree.know(run) for run in found]
+    parents = {run.session_id: run.session.parent_id for run in known}
+
+    def depth(run: Run) -> int:
+        steps, above = 0, parents[run.session_id]
+        while above is not None:
+            steps, above = steps + 1, parents.get(above)
+        return steps
+
+    return sorted(known, key=depth, reverse=True)
 
 
 def _resolve(tree: Tree, run: Run) -> None:

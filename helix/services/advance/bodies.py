@@ -22,7 +22,8 @@ from helix.rows import runs
 from helix.rows.beginnings import check_state_size
 from helix.rows.calls import Outcome, consume, emit_tool_start, move_call, open_calls, readable
 from helix.rows.checkpoints import write_checkpoint
-from helix.rows.endings import complete, result_body
+from helix.rows.endings import complete
+from helix.rows.outcomes import result_body
 from helix.rows.tree import Tree, locked
 from helix.services.advance.claim import Claim
 from helix.services.advance.hooks import call_told, fire

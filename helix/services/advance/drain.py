@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from helix import jsontext
 from helix.agents import Agent
-from helix.errors import CLIENT_TOOL_ERROR_CODES
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.calls import Outcome, consume, readable
 from helix.rows.checkpoints import write_checkpoint
-from helix.rows.endings import result_body
 from helix.rows.log import append_message
+from helix.rows.outcomes import outcome_of
 from helix.rows.tree import locked
 from helix.services.advance.claim import Claim
 from helix.services.advance.hooks import body_told, call_told, fire, has_hooks
@@ -80,31 +78,6 @@ def _deferred_finish(run: Run) -> Sequence[PendingCall]:
 def _deferred(session: Session, call: PendingCall) -> Outcome:
     text = readable(session, "not_executed", call.kind)
     return Outcome(call, AnswerKind.ERROR, {"error": text}, error_code="not_executed")
-
-
-def outcome_of(session: Session, call: PendingCall) -> Outcome:
-    """The result of an answered external call, as the model will read it."""
-    kind = AnswerKind(call.answer_kind)
-    if kind == AnswerKind.RESULT:
-        return Outcome(call, kind, result_body(jsontext.loads(call.answer_json or "null")))
-    if kind == AnswerKind.ERROR:
-        return _submitted_error(session, call)
-    detail = None
-    if kind == AnswerKind.DENIED:
-        detail = (jsontext.loads(call.answer_json or "{}") or {}).get("reason")
-    code = call.error_code or str(kind)
-    return Outcome(call, kind, {"error": readable(session, code, call.kind, detail)}, error_code=code)
-
-
-def _submitted_error(session: Session, call: PendingCall) -> Outcome:
-    """R-072: as given; a built-in code becomes its readable text, with the code beside it."""
-    given = call.answer_error or ""
-    if given in CLIENT_TOOL_ERROR_CODES:
-        return Outcome(call, AnswerKind.ERROR, {"error": readable(session, given, call.kind)}, error_code=given)
-    if call.kind == CallKind.APPROVAL:
-        text = readable(session, "not_executed", call.kind, given)
-        return Outcome(call, AnswerKind.ERROR, {"error": text}, error_code="not_executed")
-    return Outcome(call, AnswerKind.ERROR, {"error": given}, error_code=call.error_code)
 
 
 def _version(call: PendingCall) -> Any:
