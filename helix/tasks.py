@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from celery import shared_task
+from celery import shared_task, signals
 from django.db import OperationalError
 
-from helix import conf, nudges, pulse, selectors
+from helix import conf, handover, nudges, pulse, selectors
 from helix.clock import utc_now
 from helix.principals import SYSTEM
 from helix.rows import sweeps
@@ -31,6 +32,12 @@ def advance_run(run_id: str) -> None:
     """Work on one run. A second delivery loses the claim."""
     pulse.ensure()
     advance(UUID(run_id))
+
+
+@signals.worker_shutting_down.connect
+def hand_back(**_: object) -> None:
+    """A worker was asked to end. The signal interrupts its main thread, which may hold any lock: another one waits."""
+    threading.Thread(target=handover.hand_back, name="helix-handover").start()
 
 
 @shared_task(name="helix.sweep", ignore_result=True)

@@ -52,6 +52,7 @@ def fence(tree: Tree, run_id: Any, epoch: int, *, ignore_stop: bool = False) -> 
         raise LostFence(str(run_id))
     if run.stop_is_open and not ignore_stop:
         raise StopSeen(run.stop_kind)
+    _keep_lease(run, tree.now)
     return run
 
 
@@ -182,11 +183,21 @@ def is_held_here(run: Run) -> bool:
 def grant_lease(run: Run, now: datetime) -> None:
     """This process holds the run from now on (L-2)."""
     RunLease.objects.update_or_create(
-        run_id=run.id,
-        defaults={
-            "holder": HOLDINGS.holder,
-            "epoch": run.epoch,
-            "renewed_at": now,
-            "expires_at": now + timedelta(seconds=conf.get("HELIX_LEASE_SECONDS")),
-        },
+        run_id=run.id, defaults={"holder": HOLDINGS.holder, "epoch": run.epoch, **_lease_from(now)}
     )
+
+
+def _keep_lease(run: Run, now: datetime) -> None:
+    """Renew in a commit that happens anyway: before a body, at a model's chunk, with each record (L-4).
+
+    The process's pulse may starve while its turns go on; nothing is written while the lease is young.
+    """
+    holding = HOLDINGS.get(run.id)
+    if holding is None or holding.epoch != run.epoch or not holding.renewal_is_due(now):
+        return
+    RunLease.objects.filter(run_id=run.id, epoch=run.epoch).update(**_lease_from(now))
+    holding.renewed_at = now
+
+
+def _lease_from(now: datetime) -> dict[str, datetime]:
+    return {"renewed_at": now, "expires_at": now + timedelta(seconds=conf.get("HELIX_LEASE_SECONDS"))}

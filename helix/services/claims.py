@@ -8,10 +8,12 @@ from helix import selectors
 from helix.errors import UnknownToolCall
 from helix.models import PendingCall
 from helix.principals import Principal
+from helix.rows.attempts import tried_again
 from helix.rows.tree import locked
 from helix.statuses import CallKind, CallState
 
 
+@tried_again
 def claim_call(*, principal: Principal, session_id: str, tool_call_id: str, claimant: str, now: datetime) -> bool:
     """True for the first claimant of a pending client call, and for nobody ever after (no expiry).
 

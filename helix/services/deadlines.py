@@ -14,6 +14,7 @@ from helix.errors import Forbidden, UnknownToolCall
 from helix.models import PendingCall, StreamEvent
 from helix.principals import Principal
 from helix.rows import sweeps
+from helix.rows.attempts import tried_again
 from helix.rows.batch import after_an_answer
 from helix.rows.calls import audit, on_wire, store_timeout
 from helix.rows.endings import fail
@@ -23,6 +24,7 @@ from helix.statuses import CallState, EventType
 log = logging.getLogger("helix.deadlines")
 
 
+@tried_again
 def lapse_calls(*, root_id: UUID, now: datetime) -> int:
     """Store the timeouts of every lapsed call of one tree and what follows from them (R-240, T-5); how many.
 
@@ -43,6 +45,7 @@ def lapse_calls(*, root_id: UUID, now: datetime) -> int:
         return len(due)
 
 
+@tried_again
 def fail_unscheduled(*, root_id: UUID, cause: str, now: datetime) -> None:
     """End the runs whose due calls could not be lapsed: nobody may wait for work that never comes (R-234, Q-11).
 
@@ -56,6 +59,7 @@ def fail_unscheduled(*, root_id: UUID, cause: str, now: datetime) -> None:
                 fail(tree, run, "framework_due_work_unscheduled", "A lapsed call could not be closed.", cause=cause)
 
 
+@tried_again
 def shift_deadlines(*, root_id: UUID, gap: timedelta, since: datetime, now: datetime) -> int:
     """Move every open deadline of one tree by the time that nobody could sweep (T-7); how many moved.
 
@@ -84,6 +88,7 @@ def _was_shifted(root_id: UUID, since: datetime, outage: str | None) -> bool:
     return shifts.filter(payload__outageSince=outage).exists()
 
 
+@tried_again
 def move_deadline(
     *, principal: Principal, session_id: str, tool_call_id: str, deadline_at: datetime | None, now: datetime, door: str
 ) -> None:
@@ -105,6 +110,7 @@ def move_deadline(
         )
 
 
+@tried_again
 def finish_sweep(*, now: datetime) -> None:
     """Mark that the deadline sweep has seen everything that was due at ``now``."""
     with transaction.atomic(durable=True):

@@ -19,6 +19,7 @@ from helix.models import Run, RunLease, Session
 from helix.principals import Principal
 from helix.rows import runs
 from helix.rows.abandon import abandon_waiting
+from helix.rows.attempts import tried_again
 from helix.rows.batch import batch_is_partial, continue_run, lapse_the_rest, unanswered_calls
 from helix.rows.beginnings import insert_root
 from helix.rows.calls import open_calls
@@ -31,6 +32,7 @@ from helix.statuses import RUN_PAUSED, SESSION_BUSY, Role, RunCause, RunStatus, 
 Parts = list[dict[str, Any]]
 
 
+@tried_again
 def start(
     *,
     principal: Principal,
@@ -94,6 +96,7 @@ def _enter_fresh(session: Session, principal: Principal, message: Parts, now: da
     return entered
 
 
+@tried_again
 def send_message(
     *,
     principal: Principal,
@@ -117,6 +120,7 @@ def send_message(
         return _with_message(tree, principal, message, abandon_pending, client_message_id)
 
 
+@tried_again
 def resume(
     *,
     principal: Principal,

@@ -16,6 +16,7 @@ from helix.errors import AlreadyRunning, Forbidden, UnknownToolCall
 from helix.models import PendingCall, Run, RunLease
 from helix.principals import Principal
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.calls import Outcome, audit, consume, on_wire
 from helix.rows.tree import Tree, locked
 from helix.statuses import AnswerKind, CallKind, CallState, RunStatus
@@ -25,6 +26,7 @@ log = logging.getLogger("helix.force")
 CODE = "tool_execution_failed"
 
 
+@tried_again
 def fail_body(
     *,
     principal: Principal,

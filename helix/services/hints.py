@@ -13,11 +13,13 @@ from uuid import UUID
 from django.db import transaction
 
 from helix.models import Run
+from helix.rows.attempts import tried_again
 
 SHORTEST = timedelta(seconds=2)
 LONGEST = timedelta(seconds=60)
 
 
+@tried_again
 @transaction.atomic(durable=True)
 def note_hints(*, run_ids: Sequence[UUID], now: datetime) -> None:
     """These runs were hinted at now; the next hint is due after as long as they have waited, within bounds."""

@@ -9,15 +9,24 @@ from django.db.models import F
 from helix import conf
 from helix.models import Run, RunLease
 from helix.rows.holdings import HOLDINGS
+from helix.statuses import RunStatus
 
 
 def renew_leases(*, now: datetime) -> int:
-    """One plain statement for every lease of this holder, fenced on its epoch (L-3, Q-39); how many."""
-    if not HOLDINGS.all():
+    """One plain statement for every lease of this holder, fenced on its epoch (L-3, Q-39); how many.
+
+    Only runs that are still worked on: a turn that broke off left its lease behind, and somebody has to take it over.
+    """
+    held = HOLDINGS.all()
+    if not held:
         return 0
-    return RunLease.objects.filter(holder=HOLDINGS.holder, epoch=F("run__epoch")).update(
-        renewed_at=now, expires_at=now + timedelta(seconds=conf.get("HELIX_LEASE_SECONDS"))
+    mine = RunLease.objects.filter(
+        holder=HOLDINGS.holder, epoch=F("run__epoch"), run_id__in=[holding.run_id for holding in held]
     )
+    renewed = mine.update(renewed_at=now, expires_at=now + timedelta(seconds=conf.get("HELIX_LEASE_SECONDS")))
+    for holding in held:
+        holding.renewed_at = now
+    return renewed
 
 
 def cut_stopped_work() -> int:
@@ -28,14 +37,12 @@ def cut_stopped_work() -> int:
     held = {holding.run_id: holding for holding in HOLDINGS.all()}
     if not held:
         return 0
+    runs = Run.objects.in_bulk(list(held))
     cut = 0
-    rows = Run.objects.filter(pk__in=list(held)).values_list(
-        "id", "epoch", "status", "stop_requested_at", "stop_resolved_at"
-    )
-    for run_id, epoch, status, requested, resolved in rows:
-        holding = held[run_id]
-        if epoch != holding.epoch or status != "running":
+    for run_id, holding in held.items():
+        run = runs.get(run_id)
+        if run is None or run.epoch != holding.epoch or run.status != RunStatus.RUNNING:
             cut += holding.token.cancel("superseded")
-        elif requested is not None and resolved is None:
+        elif run.stop_is_open:
             cut += holding.token.cancel("stop")
     return cut

@@ -27,6 +27,7 @@ from helix.models import (
     StreamEvent,
     UsageRecord,
 )
+from helix.rows.attempts import tried_again
 
 BATCH = 1000
 
@@ -49,6 +50,7 @@ def expired_roots(*, now: datetime, limit: int = 20) -> Sequence[tuple[UUID, str
     return list(over.values_list("id", "delegation_id")[:limit])
 
 
+@tried_again
 def reap_batch(*, root_id: UUID) -> int:
     """Delete one batch of an expired conversation's rows; 0 when nothing is left of it."""
     with transaction.atomic(durable=True):

@@ -10,11 +10,13 @@ from django.db import transaction
 from django.db.models import Max
 
 from helix.models import CallTombstone, StreamEvent
+from helix.rows.attempts import tried_again
 from helix.rows.tree import locked
 
 BATCH = 1000
 
 
+@tried_again
 def sweep_tombstones(*, now: datetime) -> int:
     """Delete one batch of expired tombstones. Repeats are judged by age anyway: this only frees room (R-262a)."""
     with transaction.atomic(durable=True):
@@ -32,6 +34,7 @@ def roots_with_old_events(*, before: datetime, limit: int = 100) -> Sequence[UUI
     return list(dict.fromkeys(old.values_list("root_id", flat=True)[: limit * 10]))[:limit]
 
 
+@tried_again
 def forget_events(*, root_id: UUID, before: datetime, now: datetime) -> int:
     """Delete one batch from the beginning of a stream and raise its floor, so that what is left has no gap (R-368)."""
     with locked(root_id, now) as tree:

@@ -10,6 +10,7 @@ from helix.errors import AlreadyRunning, NotResumable
 from helix.models import Message, Run, StreamEvent
 from helix.principals import Principal
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.tree import Tree, locked
 from helix.statuses import SESSION_BUSY, EventType, Role, RunCause, RunStatus
 
@@ -22,6 +23,7 @@ _UNCOMMITTED = (
 )
 
 
+@tried_again
 def retry_run(
     *, principal: Principal, session_id: str, now: datetime, message: list[dict[str, Any]] | None = None
 ) -> runs.Entered:

@@ -14,6 +14,7 @@ from helix.errors import AlreadyRunning, NotFound, NotResumable
 from helix.models import CallOwnership, CallTombstone, Checkpoint, Message, PendingCall, Run, Session
 from helix.principals import Principal
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.calls import expose
 from helix.rows.tree import Tree, has_open_subagents, locked
 from helix.statuses import (
@@ -31,6 +32,7 @@ from helix.statuses import (
 )
 
 
+@tried_again
 def rewind(*, principal: Principal, session_id: str, checkpoint_id: str, now: datetime) -> runs.Entered:
     """Restore the conversation to a checkpoint of its own and go on from there in a new run.
 

@@ -12,9 +12,11 @@ from helix.agents import lookup
 from helix.errors import AgentNotFound, NotFound, ValidationFailed
 from helix.models import Session
 from helix.principals import Principal
+from helix.rows.attempts import tried_again
 from helix.rows.beginnings import insert_root
 
 
+@tried_again
 @transaction.atomic(durable=True)
 def create_session(
     *,

@@ -14,6 +14,7 @@ from helix.errors import ValidationFailed
 from helix.models import Run
 from helix.principals import Principal
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.endings import settle_stop
 from helix.rows.tree import Tree, locked
 from helix.statuses import RUN_UNFINISHED, RunStatus, StopKind
@@ -31,6 +32,7 @@ class Stopped:
         return {"runId": self.run_id, "stop": self.stop, "outcome": self.outcome}
 
 
+@tried_again
 def stop_session(
     *,
     principal: Principal,

@@ -28,6 +28,7 @@ from helix.errors import (
 from helix.models import CallTombstone, PendingCall, Run
 from helix.policy import approval_policy
 from helix.principals import Principal
+from helix.rows.attempts import tried_again
 from helix.rows.batch import after_an_answer, continuation_of
 from helix.rows.calls import audit, store_answer
 from helix.rows.endings import settle_stop
@@ -55,6 +56,7 @@ class Submitted:
         return body
 
 
+@tried_again
 def submit_answer(
     *,
     principal: Principal,

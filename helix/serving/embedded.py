@@ -20,12 +20,14 @@ from daphne.server import Server
 from django.db import close_old_connections
 from django_celery_beat.schedulers import DatabaseScheduler
 
+from helix import handover
+
 log = logging.getLogger("helix.serving")
 
 QUEUE = "helix"
 # Bodies wait for models most of their time; each needs a thread, not a core.
 WORKER_THREADS = 16
-STOP_GRACE_SECONDS = 5.0
+STOP_GRACE_SECONDS = 1.0
 
 
 class InThreadScheduler(DatabaseScheduler):
@@ -115,11 +117,12 @@ class EmbeddedProcess:
         self._on_ready(self._server.listening_addresses[0][1])
 
     def _stop_parts(self) -> None:
-        """Take no new work and give what is under way a moment; after that its lease lapses and it is taken over."""
+        """Take no new work, hand back what is under way, and end; what stays is taken over when its lease lapses."""
         for part in self._parts:
             part.stopping = True
         self._beat.stop()
         state.should_stop = 0
+        handover.hand_back()
         for part in self._parts:
             part.thread.join(STOP_GRACE_SECONDS)
 

@@ -11,7 +11,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("nudges", "selectors", "wire", "wakes", "loop"),
     ("rows",),
     ("services",),
-    ("operations", "pulse"),
+    ("operations", "pulse", "handover"),
     ("edge",),
     ("api", "dialects", "streaming", "tasks", "admin", "serving"),
     ("management", "apps", "checks"),

@@ -19,6 +19,7 @@ from helix.loop.execution import BodyResult, run_body
 from helix.loop.texts import edited_note
 from helix.models import PendingCall
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.beginnings import check_state_size
 from helix.rows.calls import Outcome, consume, emit_tool_start, move_call, open_calls, readable
 from helix.rows.checkpoints import write_checkpoint
@@ -56,6 +57,7 @@ def execute_call(claim: Claim, agent: Agent, call_id: UUID, clock: Clock, token:
     return finishes
 
 
+@tried_again
 def _begin_body(claim: Claim, call_id: UUID, now: datetime, token: CancelToken) -> tuple[PendingCall, ToolContext]:
     """P-13, P-14: the start of a body is a committed fact before its first instruction."""
     with locked(claim.root_id, now) as tree:
@@ -87,6 +89,7 @@ def _arguments_of(call: PendingCall) -> dict[str, Any]:
     return call.arguments if isinstance(call.arguments, dict) else {}
 
 
+@tried_again
 def _record_body(
     claim: Claim, call_id: UUID, result: BodyResult, context: ToolContext, now: datetime, *, finishes: bool
 ) -> None:

@@ -9,7 +9,9 @@ from uuid import UUID
 
 from helix.models import Run, RunLease
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.endings import fail, settle_stop
+from helix.rows.holdings import Turn
 from helix.rows.takeover import budget_is_spent, close_lost_bodies
 from helix.rows.tree import Tree, locked
 from helix.statuses import RUN_CLAIMABLE, EventType, RunCause, RunStatus
@@ -30,8 +32,12 @@ class Claim:
     owner: str
 
 
-def claim_run(run_id: UUID, *, now: datetime) -> Claim | None:
-    """The claim, or None: the run is gone, not due, over, stopped on the way, or somebody's, ourselves included."""
+@tried_again
+def claim_run(run_id: UUID, *, now: datetime, turn: Turn | None = None) -> Claim | None:
+    """The claim, or None: the run is gone, not due, over, stopped on the way, or somebody's, ourselves included.
+
+    turn: marked in the same block (L-10); without one nobody in this process works on what is claimed.
+    """
     root_id = Run.objects.filter(pk=run_id).values_list("session__root_id", flat=True).first()
     if root_id is None:
         return None
@@ -48,6 +54,8 @@ def claim_run(run_id: UUID, *, now: datetime) -> Claim | None:
             taken = False
         if not taken:
             return None
+        if turn is not None:
+            turn.mark(run.id, run.epoch, now)
         reach(Waypoint.CLAIMED)
         return Claim(run.id, run.epoch, session.id, root_id, session.agent_type, session.owner)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from helix.loop import CancelToken, Delta, TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStarted
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.tree import Tree, locked
 from helix.services.advance.claim import Claim
 from helix.statuses import EventType
@@ -56,17 +57,15 @@ class DeltaWriter:
 
     def _flush(self) -> None:
         """One small transaction; it also reads the stop and the fence, so that every chunk is a checkpoint (Q-21)."""
-        with locked(self._claim.root_id, self._clock()) as tree:
-            try:
-                run = runs.fence(tree, self._claim.run_id, self._claim.epoch)
-            except runs.StopSeen:
-                self._token.cancel("stop")
-                return
-            except runs.LostFence:
-                self._token.cancel("superseded")
-                return
-            write_pending(tree, run, self.rest())
-        self._written_at = self._monotonic()
+        try:
+            _write_chunk(self._claim, self._pending, self._clock())
+        except runs.StopSeen:
+            self._token.cancel("stop")
+        except runs.LostFence:
+            self._token.cancel("superseded")
+        else:
+            self._pending = []
+            self._written_at = self._monotonic()
 
     def _collect(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
@@ -92,6 +91,13 @@ class DeltaWriter:
                 last.update(rest)
                 return
         self._pending.append((kind, {key: text, **rest}))
+
+
+@tried_again
+def _write_chunk(claim: Claim, pending: list[Pending], now: datetime) -> None:
+    """Raises: `LostFence`, `StopSeen`."""
+    with locked(claim.root_id, now) as tree:
+        write_pending(tree, runs.fence(tree, claim.run_id, claim.epoch), pending)
 
 
 def write_pending(tree: Tree, run: Any, pending: list[Pending]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from helix.agents import Agent
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.calls import Outcome, consume, readable
 from helix.rows.checkpoints import write_checkpoint
 from helix.rows.log import append_message
@@ -40,6 +41,7 @@ def drain(claim: Claim, agent: Agent, clock: Clock) -> None:
         pass
 
 
+@tried_again
 def _drain_once(claim: Claim, agent: Agent, clock: Clock) -> bool:
     heard: dict[Any, tuple[Any, str | None]] = {}
     if has_hooks(agent, "after_tool", "message"):

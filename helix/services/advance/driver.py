@@ -30,7 +30,7 @@ from helix.loop import (
 )
 from helix.models import Message, PendingCall, Run, Session
 from helix.rows import runs
-from helix.rows.holdings import HOLDINGS
+from helix.rows.holdings import HOLDINGS, SHUTDOWN
 from helix.selectors import live_messages
 from helix.services.advance import bodies, drain, finish, notices
 from helix.services.advance.claim import Claim, claim_run
@@ -42,7 +42,6 @@ from helix.statuses import ANSWER_APPROVALS, CALL_OPEN, CallKind, CallState, Rol
 log = logging.getLogger("helix.advance")
 
 Clock = Callable[[], datetime]
-SHUTDOWN = "shutdown"
 
 
 def advance_run(run_id: UUID, *, clock: Clock = clocks.utc_now) -> bool:
@@ -50,12 +49,14 @@ def advance_run(run_id: UUID, *, clock: Clock = clocks.utc_now) -> bool:
 
     May be called again at any time by anybody: a second delivery loses the claim (F-7).
     """
-    claim = claim_run(run_id, now=clock())
-    if claim is None:
+    if HOLDINGS.is_leaving:
         return False
-    with HOLDINGS.holding(claim.run_id, claim.epoch) as token:
+    with HOLDINGS.turn() as turn:
+        claim = claim_run(run_id, now=clock(), turn=turn)
+        if claim is None:
+            return False
         try:
-            Walk(claim, clock, token).go()
+            Walk(claim, clock, turn.token).go()
         except (runs.LostFence, Session.DoesNotExist):
             # Another worker's now, or the whole conversation was removed.
             log.info("run.fenced_off", extra={"runId": str(claim.run_id), "epoch": claim.epoch})
@@ -104,6 +105,9 @@ class Walk:
     def _advance_once(self, agent: Agent) -> bool:
         """Do the next thing that the rows call for. False: the worker is done with this run."""
         claim, clock = self.claim, self.clock
+        if HOLDINGS.is_leaving:
+            self.token.cancel(SHUTDOWN)
+        self.token.check()
         calls = self._open_calls()
         answered = [call for call in calls if call.is_external and call.state != CallState.HELD]
         if answered:

@@ -12,6 +12,7 @@ from helix.errors import AgentNotFound, AgentResolutionFailed
 from helix.loop import ModelError, Reply
 from helix.models import PendingCall, Run
 from helix.rows import endings, runs
+from helix.rows.attempts import tried_again
 from helix.rows.batch import continue_if_complete
 from helix.rows.beginnings import start_child
 from helix.rows.calls import Outcome, consume, emit_tool_start, expose, move_call, readable
@@ -38,6 +39,7 @@ log = logging.getLogger("helix.advance")
 MODEL_RETRY_SECONDS = (1, 2, 4)
 
 
+@tried_again
 def commit_reply(
     claim: Claim,
     agent: Agent,
@@ -80,6 +82,7 @@ def is_deferred(agent: Agent, call: PendingCall) -> bool:
     return step.exclude(kind=CallKind.SERVER).exists()
 
 
+@tried_again
 def suspend(claim: Claim, now: datetime) -> None:
     """RT-04, RT-05: the step's server calls are done; the rest waits for somebody outside or for children."""
     with locked(claim.root_id, now) as tree:
@@ -137,6 +140,7 @@ def _task_of(call: PendingCall) -> str:
     return jsontext.dumps(arguments) if arguments is not None else call.arguments_json
 
 
+@tried_again
 def fail_run(claim: Claim, code: str, message: str, now: datetime, *, cause: str | None = None) -> None:
     """RT-03: the run fails with its typed detail. A recorded stop outranks the failure."""
     with locked(claim.root_id, now) as tree:
@@ -147,12 +151,14 @@ def fail_run(claim: Claim, code: str, message: str, now: datetime, *, cause: str
             endings.fail(tree, run, code, message, cause=cause)
 
 
+@tried_again
 def complete_run(claim: Claim, now: datetime) -> None:
     """The agent's own condition ended the turn after a step (R-014)."""
     with locked(claim.root_id, now) as tree:
         endings.complete(tree, runs.fence(tree, claim.run_id, claim.epoch))
 
 
+@tried_again
 def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: datetime) -> None:
     """RT-22: a retryable model error is tried again at a due time on the row; any other, or a fourth, fails (R-494)."""
     with locked(claim.root_id, now) as tree:
@@ -176,6 +182,7 @@ def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: date
         )
 
 
+@tried_again
 def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
     """R-132: a start that may succeed later is tried again under the crash budget, then exhausted."""
     with locked(claim.root_id, now) as tree:
@@ -186,6 +193,7 @@ def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
             _start_later(tree, run, code, message)
 
 
+@tried_again
 def driver_failed(claim: Claim, cause: str, now: datetime, *, has_begun: bool) -> None:
     """An exception that nobody foresaw. A continuation that had asked for nothing yet starts again (R-132); else the
     run fails: what was begun may have had effects. A recorded stop outranks both.
@@ -214,6 +222,7 @@ def _start_later(tree: Tree, run: Run, cause: str, message: str) -> None:
     )
 
 
+@tried_again
 def stop_run(
     claim: Claim,
     agent: Agent | None,
@@ -233,6 +242,7 @@ def stop_run(
         endings.settle_stop(tree, run)
 
 
+@tried_again
 def give_back(claim: Claim, now: datetime) -> None:
     """RT-06: the worker shuts down inside a step; another one claims the run."""
     with locked(claim.root_id, now) as tree:

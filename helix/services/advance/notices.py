@@ -11,12 +11,14 @@ from datetime import datetime
 from helix.loop.texts import late_notice
 from helix.models import PendingCall, Run
 from helix.rows import runs
+from helix.rows.attempts import tried_again
 from helix.rows.log import append_message
 from helix.rows.tree import locked
 from helix.services.advance.claim import Claim
 from helix.statuses import Role
 
 
+@tried_again
 def take_in(claim: Claim, clock: Callable[[], datetime]) -> None:
     """Write what waits; nothing is locked or written when nothing does. Raises: `LostFence`, `StopSeen`."""
     waits = Run.objects.filter(pk=claim.run_id, entry_message__isnull=False).exists()
