@@ -210,6 +210,27 @@ def test_an_item_leaves_at_the_acknowledgement_and_not_before(play: Play) -> Non
     """) == [[[True, False]], []]
 
 
+def test_a_snapshot_that_was_asked_for_before_the_acknowledgement_brings_nothing_back(play: Play) -> None:
+    """I-26: once it has left, it has left."""
+    assert play(f"""{PAUSED}
+        const gate = it.gate();
+        const old = it.snapshot;
+        it.routes.snapshot = [async () => (await gate.opened, [200, old])];
+        it.talk.retry();
+        await it.settle();
+        it.snapshot = {{ ...old, pendingTools: [] }};
+        submit();
+        await it.settle();
+        const lengths = [queue().length];
+        it.talk.subscribe(() => lengths.push(queue().length));
+        gate.open();
+        await it.settle();
+        return new Set(lengths).size === 1 && lengths.length > 1 && lengths[0];
+    """)
+        == 0
+    )
+
+
 @pytest.mark.parametrize(
     "answer",
     [
