@@ -5,15 +5,16 @@ What is returned is rows; `helix.wire` says how clients see them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.fields.json import KeyTransform
 
 from helix.errors import CursorTooOld, NotFound, UnknownToolCall
 from helix.models import Checkpoint, Message, PendingCall, Run, RunLease, Session, StreamEvent
@@ -94,13 +95,20 @@ class SessionFilters:
     owner: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    # Members that the metadata must have, with exactly these values.
+    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    # The sessions that this one started, instead of conversations.
+    parent: UUID | None = None
 
 
 def sessions_page(
     principal: Principal, filters: SessionFilters, *, limit: int = PAGE, after: tuple[datetime, UUID] | None = None
 ) -> list[Session]:
     """Newest first; one row more than ``limit`` says that there is a next page. ``after``: the last row's keys."""
-    sessions = roots_of(principal)
+    if principal.is_operator and filters.parent is not None:
+        sessions = Session.objects.filter(parent_id=filters.parent)
+    else:
+        sessions = roots_of(principal)
     wanted: dict[str, Any] = {
         "agent_type": filters.agent_type,
         "status": filters.status,
@@ -111,6 +119,8 @@ def sessions_page(
     sessions = sessions.filter(**{name: value for name, value in wanted.items() if value is not None})
     if filters.tag is not None:
         sessions = sessions.filter(_tagged(filters.tag))
+    if filters.metadata:
+        sessions = _with_metadata(sessions, filters.metadata)
     if after is not None:
         sessions = sessions.filter(Q(created_at__lt=after[0]) | Q(created_at=after[0], pk__lt=after[1]))
     return list(sessions.order_by("-created_at", "-id")[: limit + 1])
@@ -123,6 +133,16 @@ def _tagged(tag: str) -> Q:
     from helix import jsontext
 
     return Q(tags__icontains=jsontext.dumps(tag))
+
+
+def _with_metadata(sessions: QuerySet[Session], members: Mapping[str, Any]) -> QuerySet[Session]:
+    if connection.features.supports_json_field_contains:
+        return sessions.filter(metadata__contains=dict(members))
+    for number, (key, value) in enumerate(members.items()):
+        # A key transform, since a look-up by name would read "__" in a key as a path.
+        sessions = sessions.alias(**{f"member_{number}": KeyTransform(key, "metadata")})
+        sessions = sessions.filter(**{f"member_{number}": value})
+    return sessions
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -242,6 +262,14 @@ def checkpoints_page(session: Session, *, limit: int = PAGE, before: int | None 
     if before is not None:
         checkpoints = checkpoints.filter(pk__lt=before)
     return list(checkpoints.order_by("-id")[: limit + 1])
+
+
+def checkpoint_of(session: Session, checkpoint_id: str) -> Checkpoint:
+    """A checkpoint of this very session. Raises: `NotFound`, also for one of another session (R-464)."""
+    found = Checkpoint.objects.filter(session_id=session.id, checkpoint_id=checkpoint_id).first()
+    if found is None:
+        raise NotFound("There is no such checkpoint.")
+    return found
 
 
 # -- snapshot ----------------------------------------------------------------------------------------------------------

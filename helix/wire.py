@@ -198,3 +198,9 @@ def checkpoint(row: Checkpoint) -> dict[str, Any]:
         "openCalls": [one["toolCallId"] for one in row.calls],
         "createdAt": instant(row.created_at),
     }
+
+
+def checkpoint_in_full(row: Checkpoint) -> dict[str, Any]:
+    """What a rewind to it would restore; answers stay in the log, and of a call its place in 4.3 is enough."""
+    calls = [{"toolCallId": one["toolCallId"], "state": one["state"]} for one in row.calls]
+    return {**checkpoint(row), "calls": calls, "state": row.state, "streamSequence": row.stream_sequence}

@@ -40,6 +40,12 @@ class ForceFailForm(forms.Form):
         return text
 
 
+class ConfirmForm(forms.Form):
+    """Nothing has to be said, but a glance at the consequences has to be confirmed."""
+
+    confirmed = forms.BooleanField(label="I have read what will happen")
+
+
 class StopForm(forms.Form):
     """Why a conversation is stopped; shown to everybody who reads its stream."""
 

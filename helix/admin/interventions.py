@@ -17,17 +17,18 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from helix.admin.forms import DeadlineForm, ForceFailForm, StopForm
+from helix.admin.forms import ConfirmForm, DeadlineForm, ForceFailForm, StopForm
 from helix.admin.inspection import Inspection
 from helix.admin.operators import DOOR, may_operate, principal_of
 from helix.admin.repairs import body_executes, can_be_failed, force_fail
 from helix.clock import utc_now
 from helix.errors import HelixError
-from helix.models import PendingCall, Session
+from helix.models import Checkpoint, PendingCall, Session
 from helix.principals import Principal
 from helix.services.deadlines import move_deadline
+from helix.services.rewind import rewind
 from helix.services.stops import stop_session
-from helix.statuses import SESSION_BUSY, CallState, StopKind
+from helix.statuses import SESSION_BUSY, CallState, SessionStatus, StopKind
 
 
 class Intervention(ABC):
@@ -134,16 +135,36 @@ class Abort(Stop):
     )
 
 
+class Rewind(Intervention):
+    slug = "rewind"
+    label = "Rewind to here"
+    consequence = (
+        "What the conversation said and did after this point is hidden, calls that were made later are closed, and a"
+        " new run goes on from here. Calls that were open are asked again. What tools did outside is not undone."
+    )
+
+    def is_offered(self, row: Checkpoint) -> bool:
+        return row.session.is_root and row.session.status not in (SessionStatus.RUNNING, SessionStatus.STOPPING)
+
+    def form(self, row: Checkpoint, now: datetime, posted: Any = None) -> forms.Form:
+        return ConfirmForm(posted)
+
+    def perform(self, row: Checkpoint, principal: Principal, said: dict[str, Any], now: datetime) -> str:
+        entered = rewind(principal=principal, session_id=str(row.session_id), checkpoint_id=row.checkpoint_id, now=now)
+        return f"run {entered.run_id} goes on from {row.checkpoint_id}"
+
+
 class Intervening(Inspection):
-    """A page with interventions beside its row."""
+    """A page with interventions beside its row. ``key``: the kind of its model's primary key, as in a route."""
 
     interventions: tuple[Intervention, ...] = ()
+    key: ClassVar[str] = "uuid"
     change_form_template = "helix/admin/inspect.html"
 
     def get_urls(self) -> list[URLPattern]:
         pages = [
             path(
-                f"<uuid:object_id>/{one.slug}/",
+                f"<{self.key}:object_id>/{one.slug}/",
                 self.admin_site.admin_view(self._page_of(one)),
                 name=self._url_name(one),
             )

@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.utils.safestring import SafeString
 
 from helix.admin.inspection import Inspection, column
+from helix.admin.interventions import Intervening, Rewind
 from helix.admin.shown import as_text, link
 from helix.models import Checkpoint, RemoteDebt, StreamEvent, SweepMark, UsageRecord
 
@@ -40,9 +41,12 @@ class StreamEventAdmin(Inspection):
 
 
 @admin.register(Checkpoint)
-class CheckpointAdmin(Inspection):
+class CheckpointAdmin(Intervening):
     """What a session was after a step. Of its calls only ids and states are shown."""
 
+    interventions = (Rewind(),)
+    key = "int"
+    list_select_related = ("session",)
     uuid_keys = ("session_id", "run_id")
     text_keys = ("checkpoint_id",)
     list_display = ("checkpoint_id", "of_session", "step_count", "stream_sequence", "created_at")

@@ -134,6 +134,15 @@ SNAPSHOT = obj(
 )
 EVENT = obj("type", "sequence", type=TEXT, sequence=COUNT, sessionId=ID, runId=nullable(TEXT), timestamp=INSTANT)
 CALL = obj("toolCallId", "toolName", "kind", "state", toolCallId=ID, toolName=TEXT, kind=TEXT, state=TEXT)
+CHECKPOINT = obj(
+    "checkpointId",
+    checkpointId=ID,
+    runId=TEXT,
+    stepCount=COUNT,
+    messagePosition=COUNT,
+    openCalls=array(ID),
+    createdAt=INSTANT,
+)
 ROW = obj("sessionId", "status", sessionId=ID, clientId=nullable(ID), agentType=TEXT, status=TEXT, createdAt=INSTANT)
 
 
@@ -214,6 +223,8 @@ OPERATIONS: dict[str, Described] = {
             ("owner", ID),
             ("createdAfter", INSTANT),
             ("createdBefore", INSTANT),
+            ("metadata", TEXT),
+            ("parent", TEXT),
         ),
     ),
     "sessions-create": Described(
@@ -250,8 +261,21 @@ OPERATIONS: dict[str, Described] = {
     ),
     "checkpoints": Described(
         "What the conversation was after each step, newest first.",
-        page("checkpoints", obj("checkpointId", checkpointId=ID, stepCount=COUNT, createdAt=INSTANT)),
+        page("checkpoints", CHECKPOINT),
         query=_PAGING,
+        refusals=(404,),
+    ),
+    "checkpoint": Described(
+        "One checkpoint: what a rewind to it would restore.",
+        obj(
+            "checkpointId",
+            "calls",
+            "state",
+            **CHECKPOINT["properties"],
+            calls=array(obj("toolCallId", "state", toolCallId=ID, state=enum(CallState.values))),
+            state=OBJECT,
+            streamSequence=COUNT,
+        ),
         refusals=(404,),
     ),
 }

@@ -27,5 +27,10 @@ urlpatterns = [
         name="helix-claim",
     ),
     path("sessions/<str:session_id>/checkpoints", views.Checkpoints.as_view(), name="helix-checkpoints"),
+    path(
+        "sessions/<str:session_id>/checkpoints/<str:checkpoint_id>",
+        views.Checkpoint.as_view(),
+        name="helix-checkpoint",
+    ),
     path("schema", views.Document.as_view(), name="helix-schema"),
 ]

@@ -70,8 +70,14 @@ class OperationView(Gated):
         return self._answer(json_of(django_request(request), self.operation()), **names)
 
     def _answer(
-        self, body: dict[str, Any], session_id: str | None = None, tool_call_id: str | None = None
+        self,
+        body: dict[str, Any],
+        session_id: str | None = None,
+        tool_call_id: str | None = None,
+        checkpoint_id: str | None = None,
     ) -> HttpResponse:
+        if checkpoint_id is not None:
+            body = {**body, "checkpointId": checkpoint_id}
         reply = perform(
             self.operation(),
             principal=self.principal,
@@ -165,6 +171,11 @@ class Claim(OperationView):
 @described
 class Checkpoints(OperationView):
     reads = "checkpoints"
+
+
+@described
+class Checkpoint(OperationView):
+    reads = "checkpoint"
 
 
 class Document(Gated, SpectacularJSONAPIView):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from django.utils.dateparse import parse_datetime
 
@@ -27,6 +28,7 @@ LARGEST_INTEGER = 2**63 - 1
 # A model provider fetches the address of a file; nothing inside the house answers to these two.
 FILE_SCHEMES = ("https", "data")
 MAX_TAGS = 64
+MAX_MEMBERS = 16
 
 
 def body_cap(operation: str) -> int:
@@ -164,6 +166,27 @@ def instant_field(query: Mapping[str, Any], name: str) -> datetime | None:
     if instant is None or instant.tzinfo is None:
         malformed(f"{name} must be an instant with an offset")
     return instant
+
+
+def uuid_field(query: Mapping[str, Any], name: str) -> UUID | None:
+    text = answers.text_field(query, name)
+    if text is None:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        malformed(f"{name} must be the id of a session")
+
+
+def members_field(query: Mapping[str, Any], name: str) -> dict[str, str | int | float | bool]:
+    """A JSON object of plain values, such as ``{"team":"blue"}``: what has to stand in the rows' own."""
+    text = query.get(name)
+    if text is None:
+        return {}
+    members = parse_body(text)
+    if len(members) > MAX_MEMBERS or not all(isinstance(value, str | int | float) for value in members.values()):
+        malformed(f"{name} must be an object of at most {MAX_MEMBERS} texts, numbers and truth values")
+    return members
 
 
 # -- cursors: opaque to clients ----------------------------------------------------------------------------------------

@@ -8,9 +8,18 @@ from typing import Any
 from uuid import UUID
 
 from helix import selectors, wire
-from helix.answers import malformed, text_field
+from helix.answers import malformed, required_text, text_field
 from helix.operations.asked import Asked, Reply
-from helix.operations.bodies import choice_field, cursor_field, cursor_of, instant_field, integer_field
+from helix.operations.bodies import (
+    checked_name,
+    choice_field,
+    cursor_field,
+    cursor_of,
+    instant_field,
+    integer_field,
+    members_field,
+    uuid_field,
+)
 from helix.selectors import SessionFilters
 from helix.statuses import CallState, SessionStatus
 
@@ -60,6 +69,15 @@ def checkpoints(asked: Asked) -> Reply:
     return _page("checkpoints", found, limit, wire.checkpoint, lambda row: cursor_of(row.pk))
 
 
+def checkpoint(asked: Asked) -> Reply:
+    """One checkpoint with the state and the open calls that a rewind would restore (R-566)."""
+    name = checked_name("checkpointId", required_text(asked.body, "checkpointId"))
+    with selectors.consistent_read():
+        root = selectors.session_for(asked.principal, asked.session)
+        found = selectors.checkpoint_of(root, name)
+    return Reply(200, wire.checkpoint_in_full(found))
+
+
 def sessions(asked: Asked) -> Reply:
     """Newest first; a conversation that begins meanwhile moves no page (R-567)."""
     filters = SessionFilters(
@@ -69,6 +87,8 @@ def sessions(asked: Asked) -> Reply:
         owner=text_field(asked.body, "owner"),
         created_after=instant_field(asked.body, "createdAfter"),
         created_before=instant_field(asked.body, "createdBefore"),
+        metadata=members_field(asked.body, "metadata"),
+        parent=uuid_field(asked.body, "parent"),
     )
     limit = _limit(asked)
     found = selectors.sessions_page(asked.principal, filters, limit=limit, after=_after_session(asked))
@@ -107,5 +127,6 @@ READS: dict[str, Callable[[Asked], Reply]] = {
     "events": events,
     "calls": calls,
     "checkpoints": checkpoints,
+    "checkpoint": checkpoint,
     "sessions-list": sessions,
 }

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from helix import selectors
-from helix.errors import AlreadyRunning, NotFound, NotResumable
+from helix.errors import AlreadyRunning, NotResumable
 from helix.models import CallOwnership, CallTombstone, Checkpoint, Message, PendingCall, Run, Session
 from helix.principals import Principal
 from helix.rows import runs
@@ -44,9 +44,7 @@ def rewind(*, principal: Principal, session_id: str, checkpoint_id: str, now: da
     session = selectors.session_for(principal, session_id)
     with locked(session.id, now) as tree:
         root = tree.root
-        point = Checkpoint.objects.filter(checkpoint_id=checkpoint_id, session_id=root.id).first()
-        if point is None:
-            raise NotFound("There is no such checkpoint.")
+        point = selectors.checkpoint_of(root, checkpoint_id)
         before = tree.current_run(root)
         _refuse_live(tree, before)
         open_then = {stored["toolCallId"]: stored for stored in point.calls}

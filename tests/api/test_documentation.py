@@ -41,6 +41,7 @@ def test_the_description_has_every_route(owner: Door, nobody: Door) -> None:
 
 def test_answers_are_as_described(owner: Door, world: World, waiting: UUID) -> None:
     session = {"sessionId": str(waiting)}
+    point = body_of(owner.get(f"sessions/{waiting}/checkpoints"))["checkpoints"][0]["checkpointId"]
     agent_type = call_named(waiting, "locate").session.agent_type
     asked = {
         "status": owner.get("status", **session),
@@ -48,6 +49,7 @@ def test_answers_are_as_described(owner: Door, world: World, waiting: UUID) -> N
         "events": owner.get(f"sessions/{waiting}/events"),
         "calls": owner.get(f"sessions/{waiting}/calls"),
         "checkpoints": owner.get(f"sessions/{waiting}/checkpoints"),
+        "checkpoint": owner.get(f"sessions/{waiting}/checkpoints/{point}"),
         "sessions-list": owner.get("sessions"),
         "claim": owner.post(f"sessions/{waiting}/calls/c1/claim", {"claimant": "tab"}),
         "submit-tool-result": owner.post("submit-tool-result", {**session, "toolCallId": "c1", "error": "no"}),
