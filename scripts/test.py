@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,13 +57,15 @@ def quick_steps() -> Iterator[Step]:
 
 
 def suite_steps(postgres: str, valkey: str) -> Iterator[Step]:
-    """The suite on both databases, then the browser, which needs a pytest process without an event loop."""
+    """The suite on both databases, then the browser, which needs a pytest process without an event loop, and Node."""
     shared = {"HELIX_TEST_REDIS_URL": valkey}
     parallel = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile")
     yield Step("suite on SQLite", pytest(*parallel), {**shared, "DATABASE_URL": ""})
     ignored = [f"--ignore={path}" for path in WITHOUT_DATABASE]
     yield Step("suite on PostgreSQL", pytest(*parallel, *ignored), {**shared, "DATABASE_URL": postgres})
     yield Step("browser", pytest("tests/browser"), {**shared, "DATABASE_URL": "", "HELIX_TEST_LANE": "browser"})
+    # Other people's frontends, from npm, each in all its versions.
+    yield Step("clients", pytest("tests/clients"), {**shared, "DATABASE_URL": "", "HELIX_TEST_LANE": "clients"})
 
 
 @contextmanager
@@ -118,15 +120,15 @@ def local_redis() -> str:
     return address
 
 
-def provide_chromium() -> None:
-    """Install Debian's Chromium when there is none and this user may; otherwise the browser step says what it lacks."""
-    if any(map(shutil.which, CHROMIUM)):
+def provide(step: str, programs: Sequence[str], *packages: str) -> None:
+    """Install Debian's packages when no program is there and this user may; otherwise the step says what it lacks."""
+    if any(map(shutil.which, programs)):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        say("No Chromium: the browser step will fail. Install one, for instance with `apt-get install chromium`.")
+        say(f"No {programs[0]}: the {step} step will fail. Install it: `apt-get install {' '.join(packages)}`.")
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
         subprocess.run(["apt-get", "-qq", *arguments], env=environment, stdin=subprocess.DEVNULL, check=False)
 
 
@@ -148,7 +150,8 @@ def say(line: str) -> None:
 def main(arguments: list[str]) -> int:
     failed = [step.name for step in quick_steps() if not run(step)]
     if arguments != ["lint"]:
-        provide_chromium()
+        provide("browser", CHROMIUM, "chromium")
+        provide("clients", ("npm",), "nodejs", "npm")
         with services() as (postgres, valkey):
             if not postgres or not valkey:
                 failed.append("services")

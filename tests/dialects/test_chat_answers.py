@@ -68,7 +68,7 @@ async def test_results_of_gated_calls_come_before_the_next_step(page: PageMaker)
 
 
 async def test_a_denial_is_shown_as_denied(page: PageMaker) -> None:
-    """R-171: nothing ran; the reason reaches the log."""
+    """R-170: nothing ran; the reason reaches the log."""
     tab = page([call("pay", "p1", cents=5)], ["I did not."])
     await tab.say("pay")
     tab.decide("p1", approved=False, reason="too much")
@@ -228,7 +228,7 @@ async def test_a_late_answer_is_shown_as_the_timeout_that_stands(page: PageMaker
 
 
 async def test_an_echo_of_a_timeout_is_not_taken_for_an_answer(page: PageMaker) -> None:
-    """R-273: a page posts back what it was shown."""
+    """R-272: a page posts back what it was shown."""
     tab = page([call("pick", "c1"), call("pick", "c2")], ["Too late.", call("pick", "c3")], ["Done."])
     await tab.say("go")
     await aside(tab.world.wait, minutes=10)
@@ -309,7 +309,7 @@ async def test_a_page_cannot_answer_a_gated_call(page: PageMaker) -> None:
 
 
 async def test_a_verdict_without_the_right_to_decide_is_refused(page: PageMaker, settings: Settings) -> None:
-    """R-183, R-355: 403 with its code, and the call waits for somebody who may."""
+    """R-180, R-355: 403 with its code, and the call waits for somebody who may."""
     settings.HELIX_APPROVAL_POLICY = "tests.kit.policy.DecidersDecide"
     tab = page([call("pay", "p1", cents=5)], ["Paid."])
     await tab.say("pay")
@@ -353,7 +353,7 @@ async def test_one_post_is_one_submit_for_the_rate(page: PageMaker, settings: Se
 
 
 async def test_what_a_reviewer_decided_elsewhere_reaches_the_page_at_its_next_post(page: PageMaker) -> None:
-    """R-164: the page's own verdict comes second and changes nothing."""
+    """R-065: the page's own verdict comes second and changes nothing."""
     tab = page([call("pay", "p1", cents=5)], ["Refused."])
     await tab.say("pay")
     await aside(tab.world.decide, await aside(call_named, await session_id(tab), "pay"), approved=False)

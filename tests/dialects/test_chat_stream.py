@@ -26,7 +26,7 @@ async def begin(tab: ChatPage) -> Any:
 
 @pytest.mark.parametrize("chat", ["mine", "never-begun"])
 async def test_nothing_is_joined_while_nothing_is_written(page: PageMaker, chat: str) -> None:
-    """R-513, R-040: suspended, at rest and unknown are all the quiet no, for the owner and for a stranger."""
+    """R-040, R-365: suspended, at rest and unknown are all the quiet no, for the owner and for a stranger."""
     tab = page([call("locate", "c1")], ["Done."])
     await tab.say("hello")
     for who in ("owner", "stranger"):
