@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from celery import Celery
@@ -33,7 +33,9 @@ from tests.architecture.sources import ROOT
 from tests.provider_server import ProviderServer
 from tests.recovery.crew import watch
 
-REDIS = os.environ.get("HELIX_TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS = os.environ.get("HELIX_TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
+# Celery and the channel layer spell a socket's address differently.
+BROKER = REDIS.replace("unix://", "redis+socket://", 1)
 NOWHERE = "redis://127.0.0.1:1/0"
 AGES = timedelta(hours=1)
 
@@ -101,14 +103,14 @@ class Fleet:
             "DATABASE_URL": database_url(),
             "DJANGO_SECRET_KEY": secrets.token_urlsafe(50),
             "HELIX_STATE_DIR": str(state),
-            "HELIX_BROKER_URL": REDIS,
+            "HELIX_BROKER_URL": BROKER,
             "HELIX_CHANNEL_URL": REDIS,
             "HELIX_WORKER": "celery",
             "HELIX_MODEL_API_KEY": "none",
             "HELIX_STREAM_SILENCE_SECONDS": "1",
             "CREW_PREFIX": prefix,
         }
-        self._sender = Celery("sender", broker=REDIS)
+        self._sender = Celery("sender", broker=BROKER)
         self._sender.conf.update(broker_transport_options={"global_keyprefix": prefix}, task_ignore_result=True)
 
     @contextmanager
@@ -138,7 +140,7 @@ class Fleet:
         name = f"--hostname crew{len(self.members)}@%h"
         return self._start([*command.split(), *quiet.split(), *name.split()], HELIX_ROLE="worker")
 
-    def web(self, *, broker: str = REDIS) -> Member:
+    def web(self, *, broker: str = BROKER) -> Member:
         """A web process; requests go to it from now on, and wait in its socket while it starts."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/"
@@ -190,6 +192,9 @@ class Fleet:
 
 
 def database_url() -> str:
+    """The test's own database, as the environment of a process names it."""
     options = connection.settings_dict
     user = quote(options["USER"]) + (f":{quote(options['PASSWORD'])}" if options["PASSWORD"] else "")
-    return f"postgres://{user}@{options['HOST']}:{options['PORT'] or 5432}/{options['NAME']}"
+    # A host that is a directory holds sockets, and cannot stand before the slash of a URL.
+    where = urlencode({"host": options["HOST"], "port": options["PORT"] or 5432})
+    return f"postgres://{user}@/{options['NAME']}?{where}"
