@@ -3,7 +3,7 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: run up stack test lint format check schedule clean
+.PHONY: run up stack test lint format check schedule bench clean
 
 run: .venv/runtime.stamp  ## everything in one process: SQLite, no broker
 	$(BIN)/python manage.py helix_serve --port $(PORT)
@@ -29,6 +29,9 @@ check: .venv/runtime.stamp  ## judge the settings of the environment
 
 schedule: .venv/runtime.stamp  ## put the sweep on the beat schedule
 	$(BIN)/python manage.py helix_schedule
+
+bench: .venv/dev.stamp  ## ratios measured side by side; results land in bench/results
+	$(BIN)/python -m bench.pending_calls
 
 clean:
 	rm -rf .venv var .mypy_cache .ruff_cache
