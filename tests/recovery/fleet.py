@@ -134,11 +134,12 @@ class Fleet:
         self.members.append(member)
         return member
 
-    def worker(self) -> Member:
+    def worker(self, **more: str) -> Member:
+        """A worker; ``more`` adds to its environment."""
         command = "celery --quiet --app tests.recovery.crew.worker worker --queues helix --pool threads --concurrency 2"
         quiet = "--without-gossip --without-mingle --without-heartbeat --loglevel ERROR"
         name = f"--hostname crew{len(self.members)}@%h"
-        return self._start([*command.split(), *quiet.split(), *name.split()], HELIX_ROLE="worker")
+        return self._start([*command.split(), *quiet.split(), *name.split()], HELIX_ROLE="worker", **more)
 
     def web(self, *, broker: str = BROKER) -> Member:
         """A web process; requests go to it from now on, and wait in its socket while it starts."""

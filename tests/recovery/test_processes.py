@@ -211,3 +211,20 @@ def test_a_dead_broker_costs_a_sweep_and_no_request(fleet: Fleet) -> None:
     fleet.sweep()
     worker.until(lambda: is_idle(session_id))
     assert len(fleet.provider.requests) == 2
+
+
+def test_a_stop_through_one_process_cuts_the_model_call_of_another(fleet: Fleet) -> None:
+    """B-38, Q-13, Q-21, R-410, R-419: the provider sees the worker hang up between two chunks; the words stay."""
+    gate = Gate()
+    fleet.provider.answer(text("Once upon"), gate, text(" a time"))
+    worker = fleet.worker(HELIX_STREAM_SILENCE_SECONDS="600")
+    session_id = begin(fleet)
+    gate.entered.wait()
+    # The first words are an event of their own: the worker has read them.
+    worker.until(lambda: session_of(session_id).events.filter(type="text_delta").exists())
+    stopped = fleet.post("interrupt", {"sessionId": str(session_id), "reason": "enough"})
+    assert stopped["outcome"] == "recorded"
+    fleet.provider.hung_up.wait()
+    worker.until(lambda: session_of(session_id).status == "interrupted")
+    last = Message.objects.filter(session_id=session_id).order_by("-position")[0]
+    assert (last.parts[0]["text"], last.interrupted) == ("Once upon", True) and len(fleet.provider.requests) == 1
