@@ -272,10 +272,10 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
         if run.cause == RunCause.CONTINUATION and not run.stop_is_open:
             return runs.entered(tree, run)
         raise AlreadyRunning("A turn is running.", runId=str(run.id))
+    if root.status in SESSION_BUSY:
+        # A sub-agent's worker has not yet honoured the stop that ended this run.
+        raise AlreadyRunning("The stop is not resolved yet.", runId=str(run.id))
     if run.status == RunStatus.INTERRUPTED:
-        if root.status in SESSION_BUSY:
-            # A sub-agent's worker has not yet honoured the stop that ended this run.
-            raise AlreadyRunning("The stop is not resolved yet.", runId=str(run.id))
         if not _left_answers(root, run):
             return _begin(tree, root, principal, None, RunCause.RESUME_CONTINUE)
         new = runs.start_run(
@@ -293,7 +293,9 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
 
 def _continue_below(tree: Tree) -> Run | None:
     """Continue every descendant whose complete batch was left to the caller (R-192); the first run that begins."""
-    waiting = Run.objects.filter(session__root_id=tree.root.id, status__in=RUN_PAUSED, superseded_by=None)
+    waiting = Run.objects.filter(
+        session__root_id=tree.root.id, session__is_remote=False, status__in=RUN_PAUSED, superseded_by=None
+    )
     begun: list[Run] = []
     for row in waiting.exclude(session_id=tree.root.id).order_by("queued_at", "id"):
         run, session = tree.know(row), tree.session(row.session_id)
