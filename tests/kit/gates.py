@@ -22,6 +22,7 @@ from helix.rows.holdings import HOLDINGS
 from helix.services.advance import advance_run
 from tests.kit.models import ModelGate
 from tests.kit.world import World
+from tests.provider_server import Gate
 
 
 class BodyGate(ModelGate):
@@ -77,14 +78,15 @@ class Worker:
 
 
 @contextmanager
-def working(world: World, run_id: UUID, *gates: ModelGate) -> Iterator[Worker]:
-    """A worker on the run, which has reached the first of the gates when the block begins.
+def working(world: World, run_id: UUID, *gates: ModelGate | Gate) -> Iterator[Worker]:
+    """A worker on the run, which has reached the first of the gates, if any, when the block begins.
 
     Whatever the test left closed opens at the end, and nothing of the worker outlives the block.
     """
     worker = Worker(lambda: advance_run(run_id, clock=world.clock))
     try:
-        gates[0].entered.wait()
+        for gate in gates[:1]:
+            gate.entered.wait()
         yield worker
     finally:
         for gate in gates:
