@@ -12,6 +12,7 @@ from helix.models import Message, Run
 from helix.services.advance import advance_run
 from helix.services.retry import retry_run
 from helix.statuses import StopKind
+from helix.waypoints import Waypoint
 from tests.fixtures import AgentMaker
 from tests.kit.interleave import BOTH_ORDERS, Side, actors, meet
 from tests.kit.models import ModelGate, ScriptedModel, call
@@ -115,6 +116,8 @@ def test_an_abort_outranks_an_interrupt_in_either_order(world: World, agent: Age
     with actors(lambda: advance_run(run_id, clock=world.clock)) as [worker]:
         worker.aim(None)
         gate.entered.wait()
+        # The first stop cuts the model call; the worker may not honour it before the second is recorded.
+        worker.aim(Waypoint.BEFORE_LOCK)
         softly, hardly = meet(
             lambda: world.stop(session_id, StopKind.INTERRUPT),
             lambda: world.stop(session_id, StopKind.ABORT, reason="enough"),
