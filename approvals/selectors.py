@@ -19,7 +19,7 @@ from helix.agents import lookup
 from helix.errors import HelixError
 from helix.models import PendingCall, Session
 from helix.principals import Principal
-from helix.selectors import agent_path, awaiting_sessions, reviewable_calls
+from helix.selectors import agent_path, awaiting_sessions, remote_deadlines, reviewable_calls
 
 PAGE = 50
 
@@ -83,9 +83,10 @@ def waiting_conversations(principal: Principal, *, limit: int = PAGE) -> list[Se
 def _item(call: PendingCall, names: dict[str, str]) -> InboxItem:
     starter = call.emitted_by.started_by
     arguments = _parsed(call)
+    at_peer = [call.tool_call_id] if call.session.is_remote else []
     return InboxItem(
         call=call,
-        shown=wire.pending_tool(call, agent_path(call.session)),
+        shown=wire.pending_tool(call, agent_path(call.session), remote_deadlines(call.root_id, at_peer)),
         started_by=names.get(starter, starter),
         summary=_summary(call, arguments),
         arguments=[Argument(name, _readable(value)) for name, value in arguments.items()],

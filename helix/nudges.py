@@ -1,4 +1,4 @@
-"""Hints after commit: to a worker that a run waits, to readers that events were appended (F-1).
+"""Hints after commit: to a worker that a run or a peer waits, to readers that events were appended (F-1).
 
 Losing every one of them costs time only: sweeps and slow re-reading find what they would have told. This is the only
 core module that knows Celery. A hint never blocks and never fails a request (R-080): publishing is bounded, and after
@@ -20,6 +20,7 @@ from helix.waypoints import Waypoint, reach
 log = logging.getLogger("helix.nudges")
 
 ADVANCE_TASK = "helix.advance_run"
+RELAY_TASK = "helix.relay"
 REST_SECONDS = 2.0
 
 
@@ -47,6 +48,12 @@ def _publish_run(run_id: UUID) -> None:
     current_app.send_task(ADVANCE_TASK, kwargs={"run_id": str(run_id)}, ignore_result=True)
 
 
+def _publish_relay() -> None:
+    from celery import current_app
+
+    current_app.send_task(RELAY_TASK, ignore_result=True)
+
+
 def _publish_wake(root_id: UUID, sequence: int) -> None:
     from helix import wakes
 
@@ -55,6 +62,7 @@ def _publish_wake(root_id: UUID, sequence: int) -> None:
 
 # Replaced by tests and by the in-process worker: how a hint leaves this process.
 send_to_worker: Callable[[UUID], None] = _publish_run
+send_to_relay: Callable[[], None] = _publish_relay
 send_to_readers: Callable[[UUID, int], None] = _publish_wake
 
 
@@ -66,6 +74,15 @@ def nudge_worker(run_id: UUID) -> None:
         _send(_worker_breaker, lambda: send_to_worker(run_id), runId=str(run_id))
 
     transaction.on_commit(send_run_hint, robust=True)
+
+
+def nudge_relay() -> None:
+    """Tell a worker, after the commit, that something is due at a peer. Rows say what: the hint names nothing."""
+
+    def send_relay_hint() -> None:
+        _send(_worker_breaker, lambda: send_to_relay())
+
+    transaction.on_commit(send_relay_hint, robust=True)
 
 
 def nudge_readers(root_id: UUID, sequence: int) -> None:

@@ -17,7 +17,16 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 
 from helix.errors import CursorTooOld, NotFound, UnknownToolCall
-from helix.models import Checkpoint, Message, PendingCall, Run, RunLease, Session, StreamEvent
+from helix.models import (
+    CallOwnership,
+    Checkpoint,
+    Message,
+    PendingCall,
+    Run,
+    RunLease,
+    Session,
+    StreamEvent,
+)
 from helix.policy import approval_policy
 from helix.principals import Principal
 from helix.statuses import (
@@ -187,11 +196,28 @@ def pending_tools(root: Session) -> list[PendingCall]:
     )
 
 
-def calls_page(root: Session, *, state: str | None = None, limit: int = PAGE, after: int = 0) -> list[PendingCall]:
+def remote_deadlines(root_id: UUID, tool_call_ids: Sequence[str]) -> dict[str, datetime | None]:
+    """When each of these calls lapses at its peer: shown here, and judged there (R-214). Asks nothing about nothing."""
+    if not tool_call_ids:
+        return {}
+    owned = CallOwnership.objects.filter(root_id=root_id, tool_call_id__in=tool_call_ids, remote_url__isnull=False)
+    return dict(owned.values_list("tool_call_id", "remote_deadline_at"))
+
+
+def calls_page(
+    root: Session,
+    *,
+    state: str | None = None,
+    tool_call_id: str | None = None,
+    limit: int = PAGE,
+    after: int = 0,
+) -> list[PendingCall]:
     """Calls of the tree in recorded order; one row more than ``limit`` says that there is a next page."""
     calls = PendingCall.objects.filter(root_id=root.id, seq__gt=after).select_related("session")
     if state is not None:
         calls = calls.filter(state=state)
+    if tool_call_id is not None:
+        calls = calls.filter(tool_call_id=tool_call_id)
     return list(calls.order_by("seq")[: limit + 1])
 
 
@@ -286,6 +312,7 @@ class SnapshotRows:
     pending: Sequence[PendingCall]
     paths: dict[UUID, list[str]]
     stream_status: StreamStatus
+    remote_deadlines: dict[str, datetime | None]
 
 
 def snapshot_rows(principal: Principal, session_id: str, *, with_messages: bool = True) -> SnapshotRows:
@@ -303,6 +330,9 @@ def snapshot_rows(principal: Principal, session_id: str, *, with_messages: bool 
             pending=pending,
             paths={key: agent_path(owner) for key, owner in owners.items()},
             stream_status=stream_status(root, run),
+            remote_deadlines=remote_deadlines(
+                root.id, [call.tool_call_id for call in pending if call.session.is_remote]
+            ),
         )
 
 

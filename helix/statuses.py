@@ -176,6 +176,18 @@ class Role(TextChoices):
     NOTICE = "notice"
 
 
+class RemoteState(TextChoices):
+    """What is known of a sub-agent at a peer. `lost` cannot be continued, whatever the peer still does with it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+REMOTE_LIVE: Final = (RemoteState.STARTING, RemoteState.RUNNING)
+
+
 class DebtKind(TextChoices):
     ANSWER = "answer"
     STOP = "stop"

@@ -1,6 +1,7 @@
 """Celery's side of the work: a task parses ids and calls a service. A message is a hint (F-1).
 
-``helix.advance_run`` is sent when a run is queued; ``helix.sweep`` is what beat sends. Losing either costs time only.
+``helix.advance_run`` is sent when a run is queued, ``helix.relay`` when something is due at a peer; ``helix.sweep`` is
+what beat sends. Losing any of them costs time only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from helix import conf, handover, nudges, pulse, selectors
 from helix.clock import utc_now
 from helix.principals import SYSTEM
 from helix.rows import sweeps
-from helix.services import deadlines, hints, leases, reap, retention, stops
+from helix.services import deadlines, hints, leases, reap, relay, retention, stops
 from helix.services.advance import advance_run as advance
 from helix.statuses import StopKind
 
@@ -32,6 +33,12 @@ def advance_run(run_id: str) -> None:
     """Work on one run. A second delivery loses the claim."""
     pulse.ensure()
     advance(UUID(run_id))
+
+
+@shared_task(name=nudges.RELAY_TASK, ignore_result=True)
+def relay_to_peers() -> None:
+    """Do what is due at other servers. A second delivery finds less to do."""
+    relay.relay_due()
 
 
 @signals.worker_shutting_down.connect
@@ -52,7 +59,7 @@ def run_sweeps(clock: Clock = utc_now) -> dict[str, int | None]:
     One that fails does not keep the others from running; it is logged, counts as None, and comes again.
     """
     touched: dict[str, int | None] = {}
-    for one in (sweep_deadlines, sweep_runs, sweep_tombstones, sweep_stops, sweep_events, reap_expired):
+    for one in (sweep_deadlines, sweep_runs, sweep_peers, sweep_tombstones, sweep_stops, sweep_events, reap_expired):
         try:
             touched[one.__name__] = one(clock())
         except Exception:
@@ -103,6 +110,14 @@ def sweep_runs(now: datetime) -> int:
     for run_id in waiting:
         nudges.nudge_worker(run_id)
     return len(waiting)
+
+
+def sweep_peers(now: datetime) -> int:
+    """Hint at what is due at peers: asking them may take long, and a sweep may not. Returns whether it hinted."""
+    if not relay.is_due(now):
+        return 0
+    nudges.nudge_relay()
+    return 1
 
 
 def sweep_tombstones(now: datetime) -> int:

@@ -6,12 +6,13 @@ leaves (R-395). Events are written redacted; messages and calls are redacted her
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from helix.models import Checkpoint, Message, PendingCall, Run, Session, StreamEvent
 from helix.selectors import SnapshotRows
-from helix.statuses import SESSION_BUTTONS, CallState, Role, SessionStatus
+from helix.statuses import SESSION_BUTTONS, CallState, Role, RunStatus, SessionStatus
 
 PLACEHOLDER = "[private]"
 
@@ -86,8 +87,14 @@ def pending_message(run: Run, position: int) -> dict[str, Any]:
     }
 
 
-def pending_tool(call: PendingCall, path: list[str]) -> dict[str, Any]:
-    """An exposed, unanswered external call (R-528). A client and a reviewer see its arguments in full."""
+def pending_tool(
+    call: PendingCall, path: list[str], remote_deadlines: Mapping[str, datetime | None] | None = None
+) -> dict[str, Any]:
+    """An exposed, unanswered external call (R-528). A client and a reviewer see its arguments in full.
+
+    remote_deadlines: of calls that a peer owns, by their id here (R-214).
+    """
+    deadline_at = (remote_deadlines or {}).get(call.tool_call_id, call.deadline_at)
     shown: dict[str, Any] = {
         "toolCallId": call.tool_call_id,
         "toolName": call.tool_name,
@@ -99,7 +106,7 @@ def pending_tool(call: PendingCall, path: list[str]) -> dict[str, Any]:
         "agentPath": path,
         "createdAt": instant(call.created_at),
         "exposedAt": instant(call.exposed_at),
-        "deadlineAt": instant(call.deadline_at),
+        "deadlineAt": instant(deadline_at),
         "claimed": call.claimed_by is not None,
     }
     if call.approval_id is not None:
@@ -131,8 +138,14 @@ def call(row: PendingCall) -> dict[str, Any]:
     }
 
 
+def _pending(rows: SnapshotRows) -> list[dict[str, Any]]:
+    return [pending_tool(one, rows.paths[one.session_id], rows.remote_deadlines) for one in rows.pending]
+
+
 def status(rows: SnapshotRows) -> dict[str, Any]:
-    """What `GET status` says (R-361)."""
+    """What `GET status` says (R-361); to a server that delegated the session also the schemas of its open calls and
+    the output (R-213).
+    """
     run = rows.run
     shown: dict[str, Any] = {
         "sessionId": rows.named,
@@ -140,11 +153,16 @@ def status(rows: SnapshotRows) -> dict[str, Any]:
         "runId": str(run.pk) if run else None,
         "runStatus": run.status if run else None,
         "awaitingClientTool": rows.root.status == SessionStatus.AWAITING_CLIENT_TOOL,
-        "pendingCalls": [pending_tool(one, rows.paths[one.session_id]) for one in rows.pending],
+        "pendingCalls": _pending(rows),
         "streamSequence": rows.root.stream_sequence,
     }
     if run is not None and run.error_detail and rows.root.status == SessionStatus.FAILED:
         shown["errorDetail"] = run.error_detail
+    if rows.root.delegation_id is not None:
+        for one, row in zip(shown["pendingCalls"], rows.pending, strict=True):
+            one["outputSchema"] = row.output_schema
+        if run is not None and run.status == RunStatus.COMPLETED:
+            shown["output"] = run.output
     return shown
 
 
@@ -162,7 +180,7 @@ def snapshot(rows: SnapshotRows, now: datetime) -> dict[str, Any]:
         "streamStatus": rows.stream_status,
         "canSend": can_send,
         "canCancel": can_cancel,
-        "pendingTools": [pending_tool(one, rows.paths[one.session_id]) for one in rows.pending],
+        "pendingTools": _pending(rows),
         "messages": messages,
         "state": root.state,
         "runId": str(run.pk) if run else None,

@@ -17,6 +17,8 @@ from helix.agents.tools import FINISH_TOOL_NAME, SUBAGENT_PREFIX, Tool, tool
 
 DEFAULT_MAX_STEPS: Final = 50
 DEFAULT_RETENTION_MS: Final = 24 * 60 * 60 * 1000
+DEFAULT_SILENCE_MS: Final = 60 * 60 * 1000
+LONGEST_URL: Final = 2000
 MODEL_WITHOUT_SETTING: Final = "scripted:echo"  # an installation without a provider still runs, offline
 _TASK: Final = {
     "type": "object",
@@ -36,7 +38,9 @@ class SubAgent:
     agent: a declared agent, or the name of one that is registered elsewhere, or with ``remote`` the peer's name of it.
     input_schema: what the model fills in; a single ``task`` when left out.
     output_schema: only with ``remote``; a local agent declares its own (R-015).
-    remote: the peer's base URL.  timeout_ms: how long that peer may be silent; only with ``remote`` (Q-01, R-202).
+    remote: the peer's base URL.  timeout_ms: how long that peer may be silent, an hour when left out, ``None`` for
+      ever; only with ``remote`` (Q-01, R-202).  headers: what every request to the peer carries, such as an
+      Authorization; a mapping, or a function that returns one. Never stored, shown or logged.
     """
 
     agent: Agent | str
@@ -47,6 +51,7 @@ class SubAgent:
     output_schema: Any = None
     remote: str | None = None
     timeout_ms: Wait = UNSET
+    headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None
     tool: Tool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +85,16 @@ class SubAgent:
         return self.agent.name if isinstance(self.agent, Agent) else self.agent
 
     @property
+    def silence_ms(self) -> int | None:
+        """How long a remote peer may be silent before the child counts as lost; ``None``: for ever (R-202)."""
+        return DEFAULT_SILENCE_MS if self.timeout_ms is UNSET else self.timeout_ms
+
+    def request_headers(self) -> dict[str, str]:
+        """What a request to the peer carries now. Raises: whatever the declared function raises."""
+        given = self.headers() if callable(self.headers) else self.headers
+        return dict(given or {})
+
+    @property
     def tool_name(self) -> str:
         """The name under which the model calls it."""
         return f"{SUBAGENT_PREFIX}{self.name or self.agent_name}"
@@ -99,6 +114,8 @@ class SubAgent:
             raise place.refusal(
                 "timeout_ms", "no clock ends local work; only a remote peer's silence is bounded (Q-01)"
             )
+        if self.headers is not None:
+            raise place.refusal("headers", "a local agent is called without a request")
         if self.output_schema is not None:
             raise place.refusal("output_schema", "a local agent declares its own output schema")
         if isinstance(self.agent, Agent) and self.agent.output_schema is None:
@@ -110,8 +127,14 @@ class SubAgent:
         parts = urlsplit(self.remote) if isinstance(self.remote, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise place.refusal("remote", f"{self.remote!r} is not an http or https URL")
+        if parts.username is not None or parts.query or parts.fragment or len(str(self.remote)) > LONGEST_URL:
+            # The address is stored and shown to operators.
+            raise place.refusal("remote", "it is a bare address: a secret belongs in headers")
         if self.output_schema is None:
             raise place.refusal("output_schema", "an agent that is called by another one declares what it answers")
+        if self.headers is not None and not callable(self.headers) and not _is_text_mapping(self.headers):
+            # The values may be secret: the refusal does not repeat them.
+            raise place.refusal("headers", "it is neither a mapping of texts nor a function that returns one")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,7 +243,7 @@ class Agent:
         if not isinstance(self.model_settings, Mapping):
             raise place.refusal("model_settings", f"{self.model_settings!r} is not a mapping")
         texts = self.error_texts
-        if not isinstance(texts, Mapping) or not all(isinstance(part, str) for pair in texts.items() for part in pair):
+        if not _is_text_mapping(texts):
             raise place.refusal("error_texts", f"{texts!r} is not a mapping of error codes to texts")
 
     def _named_tools(self, place: Place) -> dict[str, Tool]:
@@ -234,6 +257,10 @@ class Agent:
                 raise Place(agent=self.name, tool=one.name).refusal("tools", "two tools have this name")
             named[one.name] = one
         return named
+
+
+def _is_text_mapping(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(part, str) for pair in given.items() for part in pair)
 
 
 def _finish_tool(output_schema: dict[str, Any]) -> Tool:

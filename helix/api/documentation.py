@@ -111,6 +111,7 @@ STATUS = obj(
     pendingCalls=array(PENDING_TOOL),
     streamSequence=COUNT,
     errorDetail=OBJECT,
+    output={},
 )
 SNAPSHOT = obj(
     "sessionId",
@@ -250,7 +251,7 @@ OPERATIONS: dict[str, Described] = {
     "calls": Described(
         "Calls of the tree in recorded order, private ones redacted.",
         page("calls", CALL),
-        query=(*_PAGING, ("state", enum(CallState.values))),
+        query=(*_PAGING, ("state", enum(CallState.values)), ("toolCallId", ID)),
         refusals=(404,),
     ),
     "claim": Described(

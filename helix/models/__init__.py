@@ -2,6 +2,7 @@
 
 from .bookkeeping import Checkpoint, RemoteDebt, SweepMark, UsageRecord
 from .call import CallAudit, CallOwnership, CallTombstone, PendingCall
+from .delegation import RemoteChild
 from .message import Message
 from .run import Run, RunLease
 from .session import Session
@@ -14,6 +15,7 @@ __all__ = [
     "Checkpoint",
     "Message",
     "PendingCall",
+    "RemoteChild",
     "RemoteDebt",
     "Run",
     "RunLease",

@@ -19,6 +19,8 @@ class Session(models.Model):
     parent = models.ForeignKey("self", models.CASCADE, related_name="children", null=True, db_index=False)
     parent_call = models.OneToOneField("helix.PendingCall", models.CASCADE, related_name="child", null=True)
     delegation_id = models.CharField(max_length=256, null=True)
+    # Set for the stand-in of a sub-agent that the peer at this address runs: its run is never claimed here.
+    remote_url = models.URLField(max_length=2048, null=True)
 
     owner = models.CharField(max_length=256)
     agent_type = models.CharField(max_length=256)
@@ -84,3 +86,7 @@ class Session(models.Model):
     @property
     def is_root(self) -> bool:
         return self.root_id == self.id
+
+    @property
+    def is_remote(self) -> bool:
+        return self.remote_url is not None

@@ -52,11 +52,12 @@ def events(asked: Asked) -> Reply:
 
 def calls(asked: Asked) -> Reply:
     state = choice_field(asked.body, "state", CallState.values)
+    tool_call_id = text_field(asked.body, "toolCallId")
     (after,) = cursor_field(asked.body, int) or (0,)
     limit = _limit(asked)
     with selectors.consistent_read():
         root = selectors.session_for(asked.principal, asked.session)
-        found = selectors.calls_page(root, state=state, limit=limit, after=after)
+        found = selectors.calls_page(root, state=state, tool_call_id=tool_call_id, limit=limit, after=after)
     return _page("calls", found, limit, wire.call, lambda row: cursor_of(row.seq))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from django.db.models import Q
+
 from helix.errors import AlreadyRunning
 from helix.models import PendingCall, Run, Session
 from helix.rows import runs
 from helix.rows.batch import unanswered_calls
 from helix.rows.calls import Outcome, consume, open_calls, readable, store_answer
+from helix.rows.delegations import owe_stop
 from helix.rows.outcomes import outcome_of
 from helix.rows.tree import Tree
 from helix.statuses import (
@@ -18,6 +21,8 @@ from helix.statuses import (
     CallState,
     EventType,
     RunStatus,
+    SessionStatus,
+    StopKind,
 )
 
 
@@ -26,9 +31,11 @@ def abandon_waiting(tree: Tree) -> None:
 
     Raises: `AlreadyRunning`, before any write, when a child computes: its work is not given up (R-461).
     """
-    computing = Run.objects.filter(
-        session__root_id=tree.root.id, status__in=(RunStatus.RUNNING, *RUN_CLAIMABLE)
-    ).first()
+    at_peers = Q(session__remote_url__isnull=False, session__status=SessionStatus.RUNNING)
+    at_work = Q(status__in=(RunStatus.RUNNING, *RUN_CLAIMABLE)) | (
+        at_peers & Q(status__in=RUN_PAUSED, superseded_by=None)
+    )
+    computing = Run.objects.filter(at_work, session__root_id=tree.root.id).first()
     if computing is not None:
         raise AlreadyRunning("A sub-agent is at work.", runId=str(computing.id))
     for call in unanswered_calls(tree.root):
@@ -61,6 +68,8 @@ def _close_subtree(tree: Tree, session: Session) -> None:
     consume(tree, session, run, [_given_up(session, call) for call in open_calls(session)])
     runs.move_run(tree, run, RunStatus.INTERRUPTED)
     tree.emit(EventType.RUN_INTERRUPTED, session, run, status=RunStatus.INTERRUPTED, reason="abandoned")
+    if session.is_remote:
+        owe_stop(tree, session, StopKind.INTERRUPT, "abandoned")
 
 
 def _given_up(session: Session, call: PendingCall) -> Outcome:

@@ -24,8 +24,11 @@ def continue_if_complete(tree: Tree, session: Session) -> Run | None:
     """Queue the continuation when nothing of the step is open any more (R-100, R-141, R-209).
 
     Lapsed calls of the batch are stored as timeouts on the way, as of this instant (R-106, R-107). None: the session
-    is not suspended, something is still open, a stop is recorded, or the agent leaves it to the caller (R-143).
+    is not suspended, something is still open, a stop is recorded, or the agent leaves it to the caller (R-143); a
+    stand-in is continued by its peer.
     """
+    if session.is_remote:
+        return None
     run = tree.current_run(session)
     if run is None or run.status not in RUN_PAUSED or run.superseded_by_id or run.stop_is_open:
         return None
@@ -109,6 +112,10 @@ def continuation_of(tree: Tree, call: PendingCall) -> dict[str, object]:
 
 
 def _not_taken_over(session: Session) -> dict[str, object]:
+    if session.is_remote:
+        # A relayed answer: the run that awaits the peer takes it along (R-214).
+        waiting = PendingCall.objects.values_list("run_id", flat=True).get(child=session)
+        return {"kind": ContinuationKind.DEFERRED, "blockingRunId": str(waiting)}
     if has_open_subagents(session):
         computing = (
             Run.objects.filter(session__root_id=session.root_id, status__in=(RunStatus.RUNNING, *RUN_CLAIMABLE))

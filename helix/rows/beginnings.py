@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from helix import conf, jsontext
+from helix import conf, jsontext, nudges
 from helix.agents import Agent
 from helix.errors import StateTooLarge
-from helix.models import PendingCall, Run, Session
+from helix.models import PendingCall, RemoteChild, Run, Session
 from helix.rows.log import append_message
 from helix.rows.runs import start_run
 from helix.rows.tree import Tree
-from helix.statuses import EventType, Role, RunCause
+from helix.statuses import EventType, Role, RunCause, RunStatus
 
 
 def insert_root(
@@ -52,32 +52,66 @@ def insert_root(
 
 def start_child(tree: Tree, agent: Agent, parent_run: Run, call: PendingCall, message: str) -> Session:
     """A child session bound to the delegating call, with its first run queued (R-199)."""
+    child = _insert_child(tree, parent_run, call, agent.name, continue_on_submit=agent.continue_on_submit)
+    run = start_run(tree, child, cause=RunCause.CHILD, started_by=parent_run.started_by)
+    append_message(tree, child, run, Role.USER, [{"type": "text", "text": message}])
+    return child
+
+
+def start_remote_child(
+    tree: Tree, *, agent_type: str, url: str, parent_run: Run, call: PendingCall, message: str
+) -> Session:
+    """The stand-in for a child that a peer runs, and the row by which the peer will be asked to (R-199, R-213).
+
+    Its run is suspended from its first moment on: it awaits the peer, and nobody here claims it.
+    """
+    child = _insert_child(tree, parent_run, call, agent_type, remote_url=url)
+    run = start_run(
+        tree,
+        child,
+        cause=RunCause.CHILD,
+        started_by=parent_run.started_by,
+        status=RunStatus.SUSPENDED_AWAITING_CHILDREN,
+    )
+    append_message(tree, child, run, Role.USER, [{"type": "text", "text": message}])
+    RemoteChild.objects.create(session_id=child.id, delegation_id=f"dlg_{uuid4().hex}", next_attempt_at=tree.now)
+    nudges.nudge_relay()
+    return child
+
+
+def _insert_child(
+    tree: Tree,
+    parent_run: Run,
+    call: PendingCall,
+    agent_type: str,
+    *,
+    continue_on_submit: bool = True,
+    remote_url: str | None = None,
+) -> Session:
     parent = tree.session(call.session_id)
     child = Session(
         root_id=tree.root.id,
         parent_id=parent.id,
         parent_call_id=call.id,
         owner=tree.root.owner,
-        agent_type=agent.name,
+        agent_type=agent_type,
         max_open_calls=None,
-        continue_on_submit=agent.continue_on_submit,
+        continue_on_submit=continue_on_submit,
+        remote_url=remote_url,
         created_at=tree.now,
         updated_at=tree.now,
     )
     child.save(force_insert=True)
     tree.adopt(child)
     parent.child_count += 1
-    parts = [{"type": "text", "text": message}]
     tree.emit(
         EventType.SUBAGENT_START,
         parent,
         parent_run,
         toolCallId=call.tool_call_id,
         childSessionId=str(child.id),
-        childAgentType=agent.name,
+        childAgentType=agent_type,
     )
-    run = start_run(tree, child, cause=RunCause.CHILD, started_by=parent_run.started_by)
-    append_message(tree, child, run, Role.USER, parts)
     return child
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from helix.agents import lookup
@@ -15,6 +15,7 @@ from helix.models import CallAudit, CallOwnership, CallTombstone, Message, Pendi
 from helix.principals import Principal
 from helix.rows.log import new_message
 from helix.rows.tree import Tree
+from helix.selectors import remote_deadlines
 from helix.statuses import (
     CALL_EXTERNAL,
     CALL_MOVES,
@@ -76,11 +77,14 @@ def expose(tree: Tree, session: Session | None = None) -> list[PendingCall]:
         call.exposed_at = tree.now
         call.deadline_at = None if call.wait_ms is None else tree.now + timedelta(milliseconds=call.wait_ms)
     _write_exposure(calls, tree)
+    at_peers = [call.tool_call_id for call in calls if tree.session(call.session_id).is_remote]
+    peer_deadlines = remote_deadlines(tree.root.id, at_peers)
     for call in calls:
         owner = tree.session(call.session_id)
         run = tree.run(call.run_id)
         tree.changed(owner)
-        emit_tool_start(tree, owner, run, call)
+        deadline_at = peer_deadlines.get(call.tool_call_id, call.deadline_at)
+        emit_tool_start(tree, owner, run, call, deadline_at=deadline_at)
         if call.kind == CallKind.APPROVAL:
             tree.emit(
                 EventType.TOOL_APPROVAL_REQUEST,
@@ -92,7 +96,7 @@ def expose(tree: Tree, session: Session | None = None) -> list[PendingCall]:
                 input=call.arguments,
                 argumentsJson=call.arguments_json,
                 argumentsDigest=call.arguments_digest,
-                deadlineAt=on_wire(call.deadline_at),
+                deadlineAt=on_wire(deadline_at),
             )
         log.debug(
             "client_tool.suspended",
@@ -101,7 +105,7 @@ def expose(tree: Tree, session: Session | None = None) -> list[PendingCall]:
                 "runId": str(call.run_id),
                 "toolCallId": call.tool_call_id,
                 "toolName": call.tool_name,
-                "deadlineAt": on_wire(call.deadline_at),
+                "deadlineAt": on_wire(deadline_at),
             },
         )
     return calls
@@ -125,7 +129,9 @@ def _pages(rows: Sequence[Any], size: int = 500) -> Iterable[Sequence[Any]]:
         yield rows[start : start + size]
 
 
-def emit_tool_start(tree: Tree, session: Session, run: Run, call: PendingCall) -> None:
+def emit_tool_start(
+    tree: Tree, session: Session, run: Run, call: PendingCall, *, deadline_at: datetime | None = None
+) -> None:
     """The call is in execution, or with somebody outside (R-032, R-513)."""
     shown = "{}" if call.private else call.arguments_json
     tree.emit(
@@ -137,7 +143,7 @@ def emit_tool_start(tree: Tree, session: Session, run: Run, call: PendingCall) -
         kind=call.kind,
         requiresClientResponse=call.kind == CallKind.CLIENT,
         argumentsJson=shown,
-        deadlineAt=on_wire(call.deadline_at),
+        deadlineAt=on_wire(deadline_at),
     )
 
 

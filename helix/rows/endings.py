@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from helix.models import PendingCall, Run, Session
+from helix.peers import RemoteSubAgentClientToolUnsupportedError
 from helix.rows import runs
 from helix.rows.batch import continue_if_complete
 from helix.rows.calls import Outcome, consume, discard, open_calls, readable
+from helix.rows.delegations import owe_stop
 from helix.rows.log import append_message
 from helix.rows.outcomes import result_body
 from helix.rows.tree import Tree
@@ -25,6 +27,9 @@ from helix.statuses import (
     StopKind,
 )
 from helix.waypoints import Waypoint, reach
+
+# The code of a result whose child cannot be found at its peer any more (R-202).
+SUBAGENT_LOST = "framework_subagent_lost"
 
 
 def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = False, by_tool: bool = False) -> None:
@@ -41,12 +46,15 @@ def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = Fal
 
 
 def fail(tree: Tree, run: Run, code: str, message: str, *, retryable: bool = False, cause: str | None = None) -> None:
-    """A run fails with its typed detail: undecided calls go, answers that were given stay (R-565, R-172, RT-03)."""
+    """A run fails with its typed detail: undecided calls go, answers that were given stay (R-565, R-172, RT-03).
+
+    What no peer can take any more goes with the stand-in (R-204).
+    """
     session = tree.session(run.session_id)
-    dropped = [call for call in open_calls(session, run) if not _is_kept_by_failure(call)]
+    dropped = [call for call in open_calls(session, run) if session.is_remote or not _is_kept_by_failure(call)]
     discard(tree, session, run, dropped, DiscardReason.RUN_FAILED)
     runs.fail_run(tree, run, code, message, retryable=retryable, cause=cause)
-    _tell_parent(tree, session, run, output=None, failed_with=code)
+    _tell_parent(tree, session, run, output=None, failed_with=code, cause=cause)
 
 
 def _is_kept_by_failure(call: PendingCall) -> bool:
@@ -69,10 +77,14 @@ def settle_stop(tree: Tree, run: Run) -> None:
         runs.move_run(tree, run, RunStatus.INTERRUPTED)
         tree.emit(EventType.RUN_INTERRUPTED, session, run, status=RunStatus.INTERRUPTED, reason=run.stop_reason)
         failed_with = "run_stopped"
+    if session.is_remote and run.stop_kind is not None:
+        owe_stop(tree, session, StopKind(run.stop_kind), run.stop_reason)
     _tell_parent(tree, session, run, output=None, failed_with=failed_with)
 
 
-def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_with: str | None = None) -> None:
+def _tell_parent(
+    tree: Tree, session: Session, run: Run, *, output: Any, failed_with: str | None = None, cause: str | None = None
+) -> None:
     if session.parent_call_id is None:
         return
     call = PendingCall.objects.get(pk=session.parent_call_id)
@@ -82,15 +94,21 @@ def _tell_parent(tree: Tree, session: Session, run: Run, *, output: Any, failed_
     if tree.run(call.run_id).stop_is_open:
         return  # a stop covers the tree: the parent's own end closes the call
     if failed_with is not None:
-        outcome = Outcome(
-            call,
-            AnswerKind.ERROR,
-            {"error": readable(parent, "tool_execution_failed", call.kind, failed_with)},
-            error_code="tool_execution_failed",
-            extra={"cause": failed_with},
-        )
+        outcome = _failed_child(parent, call, failed_with, cause)
     else:
         outcome = Outcome(call, AnswerKind.RESULT, result_body(output))
     consume(tree, parent, tree.run(call.run_id), [outcome])
     reach(Waypoint.CLOSED_MINE)
     continue_if_complete(tree, parent)
+
+
+def _failed_child(parent: Session, call: PendingCall, code: str, cause: str | None) -> Outcome:
+    """A peer that lost the child, or cannot serve it, has a code of its own; any other failure is the tool's."""
+    extra = {"cause": cause or code}
+    if code == RemoteSubAgentClientToolUnsupportedError.code:
+        extra["failureReason"] = RemoteSubAgentClientToolUnsupportedError.failure_reason
+    elif code != SUBAGENT_LOST:
+        extra["cause"] = code
+        text = readable(parent, "tool_execution_failed", call.kind, code)
+        return Outcome(call, AnswerKind.ERROR, {"error": text}, error_code="tool_execution_failed", extra=extra)
+    return Outcome(call, AnswerKind.ERROR, {"error": readable(parent, code, call.kind)}, error_code=code, extra=extra)

@@ -170,7 +170,8 @@ class Tree:
             return SessionStatus.IDLE, None
         if run.status == RunStatus.RUNNING or SessionStatus.RUNNING in below:
             return SessionStatus.RUNNING, None
-        if paused and has_open_subagents(session):
+        if paused and (session.is_remote or has_open_subagents(session)):
+            # A stand-in without an open call: its peer computes.
             return SessionStatus.RUNNING, None
         if paused or run.status in RUN_CLAIMABLE or SessionStatus.QUEUED in below:
             return SessionStatus.QUEUED, None

@@ -72,7 +72,12 @@ def _judge(run: Run) -> Settled:
 
 
 def _computes(run: Run) -> bool:
-    """Whether a paused run owes something itself: a body executes, or a child ended and was not taken in."""
+    """Whether a paused run owes something itself: a body executes, or a child ended and was not taken in.
+
+    A stand-in computes at its peer unless one of the peer's calls waits for somebody outside.
+    """
+    if Session.objects.filter(pk=run.session_id, remote_url__isnull=False).exists():
+        return not PendingCall.objects.filter(run=run, state=CallState.AWAITING).exists()
     executing = PendingCall.objects.filter(run=run, state=CallState.EXECUTING)
     ended = Q(kind=CallKind.SUBAGENT, child__current_run__status__in=RUN_FINAL)
     return executing.filter(~Q(kind=CallKind.SUBAGENT) | ended).exists()

@@ -294,7 +294,7 @@ def _continue(tree: Tree, principal: Principal) -> runs.Entered:
 def _continue_below(tree: Tree) -> Run | None:
     """Continue every descendant whose complete batch was left to the caller (R-192); the first run that begins."""
     waiting = Run.objects.filter(
-        session__root_id=tree.root.id, session__is_remote=False, status__in=RUN_PAUSED, superseded_by=None
+        session__root_id=tree.root.id, session__remote_url=None, status__in=RUN_PAUSED, superseded_by=None
     )
     begun: list[Run] = []
     for row in waiting.exclude(session_id=tree.root.id).order_by("queued_at", "id"):

@@ -20,6 +20,7 @@ from helix.models import (
     Checkpoint,
     Message,
     PendingCall,
+    RemoteChild,
     RemoteDebt,
     Run,
     RunLease,
@@ -38,7 +39,9 @@ _BY_ROOT: tuple[tuple[type[Model], str], ...] = (
     (CallTombstone, "root_id"),
     (CallOwnership, "root_id"),
     (CallAudit, "call__root_id"),
+    # A stop that a peer is owed bears no call and stays.
     (RemoteDebt, "call__root_id"),
+    (RemoteChild, "session__root_id"),
     (Checkpoint, "session__root_id"),
     (RunLease, "run__session__root_id"),
 )

@@ -31,9 +31,10 @@ from helix.principals import Principal
 from helix.rows.attempts import tried_again
 from helix.rows.batch import after_an_answer, continuation_of
 from helix.rows.calls import audit, store_answer
+from helix.rows.delegations import owe_answer
 from helix.rows.endings import settle_stop
 from helix.rows.tree import Tree, locked
-from helix.statuses import AnswerKind, CallKind, CallState, RunStatus
+from helix.statuses import AnswerKind, CallKind, CallState, RemoteState, RunStatus
 
 log = logging.getLogger("helix.submit")
 
@@ -115,6 +116,8 @@ def _decide(
     if not _fence_holds(tree, call, run, run_id):
         return RunSupersededError("Another entry replaced the run of this call.", runId=str(run.id))
     _store(tree, call, prepared, principal, door)
+    if call.session.is_remote:
+        owe_answer(tree, call.session, call)
     continuation = after_an_answer(tree, tree.session(call.session_id))
     if continuation is not None:
         call.run_id = continuation.id
@@ -128,7 +131,8 @@ def _already_over(
     tree: Tree, call: PendingCall, prepared: _Prepared, principal: Principal
 ) -> Submitted | HelixError | None:
     if call.state == CallState.DISCARDED:
-        return _unknown(call, call.discard_reason)
+        is_lost = call.session.is_remote and call.session.remote.state == RemoteState.LOST
+        return _unknown(call, "owner_not_continuable" if is_lost else call.discard_reason)
     if call.state != CallState.CONSUMED:
         return None
     stone = CallTombstone.objects.filter(root_id=call.root_id, tool_call_id=call.tool_call_id).first()
@@ -173,6 +177,8 @@ def _keep_late_answer(tree: Tree, call: PendingCall, prepared: _Prepared, princi
         call.late_answer_json = kept
         call.late_answered_at = tree.now
         call.save(update_fields=["late_answer_json", "late_answered_at"])
+        if call.session.is_remote and call.kind == CallKind.CLIENT:
+            owe_answer(tree, call.session, call)
     return Submitted(LATE)
 
 
@@ -227,10 +233,11 @@ class _Prepared:
         self.answer = answer
         self.refusal: HelixError | None = None
         try:
-            agent = lookup(call.session.agent_type)
+            # The peer of a remote call resolves its own agent, and judges edits by a schema that is not known here.
+            agent = None if call.session.is_remote else lookup(call.session.agent_type)
             if isinstance(answer, Result):
                 self._check_result(call, answer)
-            elif isinstance(answer, Verdict) and answer.approved:
+            elif agent is not None and isinstance(answer, Verdict) and answer.approved:
                 self._check_approval(agent, call, answer)
         except HelixError as refusal:
             self.refusal = refusal

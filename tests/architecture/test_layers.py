@@ -8,7 +8,7 @@ from tests.architecture.sources import PACKAGES, Module, imports_of, modules
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("clock", "errors", "statuses", "jsontext", "conf", "principals", "schemas", "db", "logs", "waypoints"),
     ("agents", "models", "answers", "policy"),
-    ("nudges", "selectors", "wire", "wakes", "loop"),
+    ("nudges", "selectors", "wire", "wakes", "loop", "peers"),
     ("rows",),
     ("services",),
     ("operations", "pulse", "handover"),

@@ -42,6 +42,7 @@ class World:
         self.now = T0
         self.hints: list[UUID] = []
         self.wakes: list[tuple[UUID, int]] = []
+        self.relay_hints = 0
 
     # -- time and hints --------------------------------------------------------------------------------------------
 
@@ -81,6 +82,9 @@ class World:
         self.tick(**duration)
         sweeping_since(self.now)
         self.sweep()
+
+    def note_relay(self) -> None:
+        self.relay_hints += 1
 
     # -- verbs -----------------------------------------------------------------------------------------------------
 
@@ -203,14 +207,15 @@ def events(session_id: UUID, *types: str) -> list[dict[str, Any]]:
 def new_world() -> Iterator[World]:
     """A world that owns the clock and every hint of this process while it lasts."""
     world = World()
-    before = (nudges.send_to_worker, nudges.send_to_readers)
+    before = (nudges.send_to_worker, nudges.send_to_readers, nudges.send_to_relay)
     nudges.send_to_worker = world.hints.append
     nudges.send_to_readers = lambda root_id, sequence: world.wakes.append((root_id, sequence))
+    nudges.send_to_relay = world.note_relay
     try:
         with clock.installed(world.clock):
             yield world
     finally:
-        nudges.send_to_worker, nudges.send_to_readers = before
+        nudges.send_to_worker, nudges.send_to_readers, nudges.send_to_relay = before
 
 
 def sweeping_since(now: datetime) -> None:

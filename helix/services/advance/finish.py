@@ -14,7 +14,7 @@ from helix.models import PendingCall, Run
 from helix.rows import endings, runs
 from helix.rows.attempts import tried_again
 from helix.rows.batch import continue_if_complete
-from helix.rows.beginnings import start_child
+from helix.rows.beginnings import start_child, start_remote_child
 from helix.rows.calls import Outcome, consume, emit_tool_start, expose, move_call, readable
 from helix.rows.checkpoints import write_checkpoint
 from helix.rows.takeover import budget_is_spent, close_lost_bodies
@@ -117,7 +117,8 @@ def _delegate(tree: Tree, run: Run, call: PendingCall) -> str | None:
         declared = lookup(session.agent_type).tool(call.tool_name)
         if declared is None or declared.sub_agent is None:
             raise AgentNotFound("The sub-agent is not registered any more.")
-        child_agent = lookup(declared.sub_agent.agent_name)
+        sub_agent = declared.sub_agent
+        child_agent = lookup(sub_agent.agent_name) if sub_agent.remote is None else None
     except (AgentNotFound, AgentResolutionFailed) as gone:
         text = readable(session, "tool_execution_failed", call.kind, gone.message)
         consume(
@@ -128,7 +129,18 @@ def _delegate(tree: Tree, run: Run, call: PendingCall) -> str | None:
         )
         return None
     move_call(call, CallState.EXECUTING, body_started_at=tree.now, body_attempts=1)
-    child = start_child(tree, child_agent, run, call, _task_of(call))
+    if child_agent is not None:
+        child = start_child(tree, child_agent, run, call, _task_of(call))
+    else:
+        # The peer is asked after this commit, by whoever finds the row first.
+        child = start_remote_child(
+            tree,
+            agent_type=sub_agent.agent_name,
+            url=str(sub_agent.remote),
+            parent_run=run,
+            call=call,
+            message=_task_of(call),
+        )
     return str(child.id)
 
 
