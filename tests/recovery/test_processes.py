@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from helix import nudges
 from helix.models import CallTombstone, Message, PendingCall, Run, RunLease
 from helix.waypoints import Waypoint
 from tests.kit.world import current_run, results, session_of
@@ -23,28 +20,6 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.postgres,
 ]
-
-
-@pytest.fixture(scope="module")
-def standing_fleet(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One web process for all tests: it holds nothing of a conversation, which is the point."""
-    made = Fleet(tmp_path_factory.mktemp("fleet"))
-    try:
-        made.web()
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture
-def fleet(
-    transactional_db: None, standing_fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Fleet]:
-    # The test is the sweep: its hints go to the workers' broker.
-    monkeypatch.setattr(nudges, "send_to_worker", standing_fleet.hint)
-    monkeypatch.setattr(nudges, "send_to_readers", lambda root_id, sequence: None)
-    with ProviderServer() as provider, standing_fleet.serving(provider, tmp_path / "ledger"):
-        yield standing_fleet
 
 
 def begin(fleet: Fleet) -> UUID:
