@@ -97,7 +97,10 @@ def working(world: World, run_id: UUID, *gates: ModelGate | Gate) -> Iterator[Wo
 
 @contextmanager
 def another_process() -> Iterator[None]:
-    """For the block this process holds nothing and has another holder's id, as if it had just been started."""
+    """For the block this process holds nothing and has another holder's id, as if it had just been started.
+
+    A turn that began before the block has to end after it, where its mark is.
+    """
     kept = (HOLDINGS._pid, HOLDINGS._holder, HOLDINGS._held)
     HOLDINGS._pid = 0
     try:

@@ -12,11 +12,10 @@ from django.db import OperationalError
 from helix import conf
 from helix.models import Message, Run, RunLease
 from helix.pulse import Pulse
-from helix.rows.holdings import HOLDINGS, Holdings
 from helix.services.advance import advance_run, driver
 from helix.services.leases import renew_leases
 from tests.fixtures import AgentMaker
-from tests.kit.gates import BodyGate, another_process, working
+from tests.kit.gates import BodyGate, Worker, another_process, working
 from tests.kit.models import ModelGate, ScriptedModel, call
 from tests.kit.tools import Bodies, locate
 from tests.kit.world import T0, World, current_run, results, session_of
@@ -251,52 +250,22 @@ def test_a_takeover_shows_no_idle_state(world: World, agent: AgentMaker) -> None
         assert [event.payload["status"] for event in shown] == ["idle"]
 
 
-def test_a_holder_is_named_once_per_process_start() -> None:
-    """L-1, Q-47: host, process and chance; nothing of an input."""
-    first, second = Holdings(), Holdings()
-    assert first.holder == first.holder != second.holder
-    assert len(first.holder.split(":")) == 3
-
-
-def test_a_forked_child_holds_nothing_of_its_parent(world: World) -> None:
-    """L-1, Q-40: another process, another holder."""
-    with HOLDINGS.turn() as turn:
-        turn.mark(UUID(int=1), 1, world.now)
-        holder = HOLDINGS.holder
+def test_a_loser_writes_nothing_while_the_winner_is_at_work(world: World, agent: AgentMaker) -> None:
+    """L-2, L-7, Q-18, Q-48: the run is running again, under another epoch, and that is what the write looks at."""
+    gates = [ModelGate(), ModelGate()]
+    model = ScriptedModel(["lost", gates[0].hold()], ["found", gates[1].hold()])
+    session_id = world.start(agent(model))
+    run_id = current_run(session_id).id
+    world.drop_hints()
+    with working(world, run_id, gates[0]) as loser:
+        world.tick(seconds=31)
         with another_process():
-            assert HOLDINGS.all() == () and HOLDINGS.holder != holder
-        assert [held.run_id for held in HOLDINGS.all()] == [UUID(int=1)]
-    assert HOLDINGS.all() == ()
-
-
-def test_a_turn_clears_its_own_mark_only(world: World) -> None:
-    """L-10, Q-40, Q-20: X is superseded by Y while it is held; the end of X leaves Y's mark alone."""
-    run_id = UUID(int=1)
-    with HOLDINGS.turn() as newer:
-        with HOLDINGS.turn() as older:
-            older.mark(run_id, 1, world.now)
-            newer.mark(run_id, 2, world.now)
-        held = HOLDINGS.get(run_id)
-        assert held is not None and held.epoch == 2
-    assert HOLDINGS.get(run_id) is None
-
-
-def test_a_claim_that_does_not_commit_leaves_no_mark(
-    world: World, agent: AgentMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """L-2, L-10: mark and claim stand in one block."""
-    session_id = world.start(agent(ScriptedModel(["done"])))
-    marked: list[int] = []
-
-    class Unwritable(Exception):
-        pass
-
-    def fails(tree: object) -> None:
-        marked.append(len(HOLDINGS.all()))
-        raise Unwritable
-
-    with monkeypatch.context() as patch:
-        patch.setattr("helix.rows.tree.Tree.close", fails)
-        with pytest.raises(Unwritable):
-            advance_run(current_run(session_id).id, clock=world.clock)
-    assert marked == [1] and HOLDINGS.all() == () and current_run(session_id).status == "queued"
+            winner = Worker(lambda: advance_run(run_id, clock=world.clock))
+            gates[1].entered.wait()
+        gates[0].release()
+        loser.end()
+        assert current_run(session_id).status == "running"
+        assert not Message.objects.filter(session_id=session_id, role="assistant").exists()
+        gates[1].release()
+        winner.end()
+    assert Message.objects.get(session_id=session_id, role="assistant").parts[0]["text"] == "found"
