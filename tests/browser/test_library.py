@@ -233,13 +233,15 @@ def test_a_snapshot_that_was_asked_for_before_the_acknowledgement_brings_nothing
     "answer",
     [
         "[200, { status: 'accepted', continuation: { kind: 'new_run' } }]",
+        "[200, { status: 'accepted', continuation: { kind: 'consumed' } }]",
+        "[200, { status: 'accepted', more: 1, continuation: { kind: 'new_run', relation: 'next', runId: 'r9' } }]",
         "[200, { status: 'already_completed', continuation: { kind: 'consumed' } }]",
         "[200, { status: 'late_answer_after_timeout' }]",
         "[404, { status: 'unknown_tool_call', reason: 'run_stopped' }]",
     ],
 )
 def test_what_is_over_leaves_without_an_error(play: Play, answer: str) -> None:
-    """R-705, I-28."""
+    """R-705, I-28; `accepted` with `consumed` is legal (R-077), and unknown fields are ignored (R-136)."""
     assert play(f"""{PAUSED}
         it.routes.submit = [{answer}];
         it.routes.snapshot = () => [200, {{ ...it.snapshot, pendingTools: [] }}];
