@@ -3,7 +3,7 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: run up stack test lint format check schedule bench clean
+.PHONY: run up stack test lint format check schedule bench mutants clean
 
 run: .venv/runtime.stamp  ## everything in one process: SQLite, no broker
 	$(BIN)/python manage.py helix_serve --port $(PORT)
@@ -32,6 +32,9 @@ schedule: .venv/runtime.stamp  ## put the sweep on the beat schedule
 
 bench: .venv/dev.stamp  ## ratios measured side by side; results land in bench/results
 	$(BIN)/python -m bench.pending_calls
+
+mutants: .venv/dev.stamp  ## break each guard and see its test turn red
+	$(BIN)/python scripts/mutants.py
 
 clean:
 	rm -rf .venv var .mypy_cache .ruff_cache
