@@ -75,21 +75,26 @@ def complete_reply(request: ModelRequest, *, emit: Callable[[Delta], None], toke
     """Play the script that the request names. The same contract as ``port.complete_reply``."""
     assembly = ReplyAssembly(emit)
     usage: Usage | None = None
-    for piece in _pieces(request):
-        if isinstance(piece, Hold):
-            piece.until.wait(token)
-        if token.cancelled:
-            raise Cancelled(assembly.partial())
-        match piece:
-            case str():
-                assembly.text(piece)
-            case Thinking():
-                assembly.thinking(piece.text)
-            case Call():
-                number = assembly.call_started(piece.tool_name, piece.provider_call_id)
-                assembly.call_arguments(number, piece.arguments_json)
-            case Usage():
-                usage = piece
+    try:
+        for piece in _pieces(request):
+            if isinstance(piece, Hold):
+                piece.until.wait(token)
+            if token.cancelled:
+                raise Cancelled(assembly.partial())
+            match piece:
+                case str():
+                    assembly.text(piece)
+                case Thinking():
+                    assembly.thinking(piece.text)
+                case Call():
+                    number = assembly.call_started(piece.tool_name, piece.provider_call_id)
+                    assembly.call_arguments(number, piece.arguments_json)
+                case Usage():
+                    usage = piece
+    except ModelError as failure:
+        # A script does not know what was assembled from its pieces.
+        failure.partial = failure.partial or assembly.partial()
+        raise
     assembly.thinking_done()
     return assembly.reply(complete=True, usage=usage)
 

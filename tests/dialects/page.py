@@ -10,10 +10,10 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.http import HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient
 
+from helix.edge.threads import act_in_thread
 from tests.kit.world import World
 
 Chunk = dict[str, Any]
@@ -242,5 +242,5 @@ def kinds(chunks: Sequence[Chunk]) -> list[str]:
 
 
 async def aside(verb: Any, *args: Any, **kwargs: Any) -> Any:
-    """A synchronous verb from an asynchronous test, on a connection of its own."""
-    return await sync_to_async(verb)(*args, **kwargs)
+    """A synchronous verb from an asynchronous test, on a connection that it gives back."""
+    return await act_in_thread(verb, *args, **kwargs)

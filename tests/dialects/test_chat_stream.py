@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from django.test import AsyncClient
+from django.test import AsyncClient, Client
 
 from helix.dialects.aisdk import following
 from helix.models import Run
@@ -22,6 +22,11 @@ async def begin(tab: ChatPage) -> Any:
     """Post the first message; its turn is queued, and no worker has looked at it."""
     tab.messages.append({"id": "u1", "role": "user", "parts": [{"type": "text", "text": "hello"}]})
     return await send(tab.body())
+
+
+async def stop(session_id: str = "mine") -> Any:
+    """``POST chat/{id}/stop``, which the REST side's threads serve."""
+    return await aside(Client().post, f"/api/chat/{session_id}/stop", headers={"Authorization": "Bearer owner"})
 
 
 @pytest.mark.parametrize("chat", ["mine", "never-begun"])
@@ -89,10 +94,10 @@ async def test_a_stop_ends_the_stream_without_an_error(page: PageMaker) -> None:
     """R-364, R-418: the stop answers at once; whoever follows sees the turn end."""
     tab = page(["Never said."])
     response = await begin(tab)
-    stopped = await AsyncClient().post("/api/chat/mine/stop", headers={"Authorization": "Bearer owner"})
+    stopped = await stop()
     assert (stopped.status_code, stopped.json()["stop"]) == (200, "interrupt")
     assert kinds(await tab.follow(response)) == ["start", "finish"]
-    again = await AsyncClient().post("/api/chat/mine/stop", headers={"Authorization": "Bearer owner"})
+    again = await stop()
     assert again.json()["outcome"] == "nothing_to_stop"
 
 
@@ -100,7 +105,7 @@ async def test_a_stop_over_open_calls_leaves_no_page_that_posts_again(page: Page
     """R-418, R-357: the closed calls are shown, then the boundary."""
     tab = page([call("look_up", "s1", order="7")], [call("pick", "c1"), call("pick", "c2")])
     await tab.say("go")
-    await AsyncClient().post("/api/chat/mine/stop", headers={"Authorization": "Bearer owner"})
+    await stop()
     tab.error = None
     chunks = await tab.post()
     assert kinds(chunks)[1:3] == ["tool-output-error", "tool-output-error"] and not tab.would_post_again()

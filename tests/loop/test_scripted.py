@@ -126,6 +126,7 @@ def test_a_script_may_fail_like_a_model(ask: Ask) -> None:
     with pytest.raises(ModelError, match="slow down") as failed:
         play(ask(model="scripted:limited"))
     assert failed.value.retryable
+    assert failed.value.partial is not None and failed.value.partial.text == "So"
 
 
 def test_a_stop_ends_a_held_script_and_keeps_what_was_written(ask: Ask, tmp_path: Path) -> None:
