@@ -372,10 +372,12 @@ def _append_results(tree: Tree, session: Session, run: Run, outcomes: Sequence[O
 
 def _emit_subagent_end(tree: Tree, session: Session, run: Run, call: PendingCall) -> None:
     """Whatever closes a delegating call, its end stands directly before the call's own (R-205)."""
-    child = Session.objects.filter(parent_call_id=call.pk).select_related("current_run").first()
+    child_id = Session.objects.filter(parent_call_id=call.pk).values_list("id", flat=True).first()
+    # The tree's own copies: the run that ends a remote child begins in this very transaction.
+    child_run = tree.current_run(tree.session(child_id)) if child_id is not None else None
     ended: dict[str, Any] = {"toolCallId": call.tool_call_id}
-    if child is not None and child.current_run is not None:
-        ended.update(childSessionId=str(child.id), status=child.current_run.status)
+    if child_run is not None:
+        ended.update(childSessionId=str(child_id), status=child_run.status)
     tree.emit(EventType.SUBAGENT_END, session, run, **ended)
 
 
