@@ -209,12 +209,15 @@ class DatabaseUnavailable(HelixError):
 
 
 def refusal_classes() -> tuple[type[HelixError], ...]:
-    """Every refusal class, in declared order: the source of README's table and of the generated guards."""
+    """Every refusal class of this module, in declared order: the source of README's table and of the guards.
+
+    A hook's own refusal (R-348) is made elsewhere and has no code of ours.
+    """
 
     def below(base: type[HelixError]) -> list[type[HelixError]]:
         return [found for child in base.__subclasses__() for found in (child, *below(child))]
 
-    return tuple(below(HelixError))
+    return tuple(refusal for refusal in below(HelixError) if refusal.__module__ == __name__)
 
 
 # Codes that end a run (section 7): not HTTP refusals but the `error_code` of a failed run.
