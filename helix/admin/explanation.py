@@ -17,6 +17,7 @@ from helix.admin.waiting import call_waits_for, debt_waits_for, run_waits_for
 from helix.models import CallOwnership, PendingCall, RemoteDebt, Run, RunLease, Session
 from helix.rows import sweeps
 from helix.selectors import as_uuid, consistent_read
+from helix.services.barrier import Settled, settled_for
 from helix.statuses import CALL_OPEN
 
 # Of each tree: its newest sessions and runs, all open calls up to a bound, and the calls that closed last.
@@ -57,9 +58,13 @@ class ExplainedSession:
 
 @dataclass(frozen=True)
 class Explanation:
-    """sweep_finished_at: when deadlines were last judged; None: never. sweep_is_due: it is past its grace."""
+    """settled: how the present turn stands as a whole; None: there was none yet.
+
+    sweep_finished_at: when deadlines were last judged; None: never. sweep_is_due: it is past its grace.
+    """
 
     root: Session
+    settled: Settled | None
     sessions: tuple[ExplainedSession, ...]
     debts: tuple[ExplainedDebt, ...]
     sweep_finished_at: datetime | None
@@ -72,6 +77,7 @@ def explain(root: Session, now: datetime) -> Explanation:
         fair = sweeps.expiry_is_fair(now)
         return Explanation(
             root=root,
+            settled=settled_for(root.current_run_id) if root.current_run_id else None,
             sessions=_Tree(root, now, fair).explained(),
             debts=tuple(ExplainedDebt(debt, debt_waits_for(debt)) for debt in _debts_of(root)),
             sweep_finished_at=sweeps.last_finished(sweeps.DEADLINES),

@@ -102,11 +102,11 @@ def waits_by_a_clock(node: ast.Call) -> str | None:
 
 
 def _bounds(node: ast.Call) -> bool:
-    """Whether the only argument may be seconds: a joined text and an awaited task are something else."""
+    """Whether the only argument may be seconds: a joined text, a token and an awaited task are something else."""
     if len(node.args) != 1 or not isinstance(node.func, ast.Attribute):
         return False
     given, owner = node.args[0], node.func.value
-    if isinstance(owner, ast.Constant | ast.JoinedStr):
+    if isinstance(owner, ast.Constant | ast.JoinedStr) or (isinstance(given, ast.Name) and given.id == "token"):
         return False
     return isinstance(given, ast.Name | ast.Constant) and not _is_nothing(given)
 

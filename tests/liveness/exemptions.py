@@ -38,7 +38,6 @@ CLOCKS = {
     "helix.db.sqlite.fair:FairLock.acquire wait": "SQLite's busy timeout; tried again (R-601)",
     "helix.loop.registry:ProcessRegistry.wait_until_quiet wait_for": "only a shutdown gives a bound",
     "helix.rows.holdings:Holdings.wait_until_empty wait_for": "only a shutdown waits here",
-    "helix.loop.scripted:complete_reply wait": "takes a token, no seconds",
     "helix.services.advance.reply:_row wait_for": "resolves the deadline policy of a call; waits for nothing",
     "demo.scripts:Beat.wait wait": "the pace of a demonstration's words",
     "helix.pulse:_beat_for_ever wait": "the beat itself: another worker's lease is kept fresh by it",
@@ -82,7 +81,7 @@ REAL_CLOCK_TESTS = {
     "tests.streaming.test_inbox_socket:test_a_burst_is_waited_out_and_a_lost_wake_is_a_delay wait_for": (
         "shows that a pause is waited for"
     ),
-    "tests.streaming.test_sse:holds_a_connection wait": "takes a token, no seconds",
+    "tests.streaming.test_sse:holds_a_connection wait": "another thread's connection is closed some time",
     "tests.streaming.test_wakes:test_a_redis_that_accepts_and_never_answers_costs_half_a_second_once join": (
         "the bound of the client library is the claim"
     ),

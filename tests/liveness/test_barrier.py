@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 
 from helix import nudges
 from helix.agents import FINISH_TOOL_NAME, tool
@@ -252,8 +254,9 @@ def test_a_drain_that_reaches_its_bound_raises(
     assert world.drain() == 2
 
 
+@pytest.mark.postgres
 def test_a_write_that_has_begun_keeps_it_open(world: World, agent: AgentMaker) -> None:
-    """Q-26: the child's last write has closed its call and is not committed."""
+    """Q-26: the child's last write has closed its call and is not committed. On SQLite the reader waits for it."""
     child = child_agent("scout", ScriptedModel([call(FINISH_TOOL_NAME, n=1)]))
     session_id = world.start(
         agent(ScriptedModel([call("subagent__scout", "d1", task="go")], ["done"]), sub_agents=[child])
@@ -274,3 +277,18 @@ def test_every_row_of_work_names_its_run() -> None:
     """Q-23: the column cannot be empty, so an insert that forgot it fails."""
     assert not PendingCall._meta.get_field("run").null and not PendingCall._meta.get_field("emitted_by").null
     assert not Run._meta.get_field("session").null and not Message._meta.get_field("session").null
+
+
+def test_an_operator_reads_how_a_turn_stands(world: World, agent: AgentMaker) -> None:
+    """R-667, Q-33: of the whole turn, its sub-agents included."""
+    child = child_agent(
+        "scout", ScriptedModel([call("locate", "below")], [call(FINISH_TOOL_NAME, n=1)]), tools=[locate]
+    )
+    model = ScriptedModel([call("subagent__scout", "d1", task="go")], ["done"])
+    session_id = world.started(agent(model, sub_agents=[child]))
+    for answer in ("waiting", "finished"):
+        said = StringIO()
+        call_command("helix_explain", str(session_id), stdout=said)
+        assert f"its present turn, sub-agents included: {answer}" in said.getvalue()
+        world.submit(session_id, "below", result=1)
+        world.drain()

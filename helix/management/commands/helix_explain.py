@@ -34,6 +34,8 @@ class Command(BaseCommand):
 def lines_of(explanation: Explanation) -> Iterator[str]:
     root = explanation.root
     yield f"conversation {root.id} of {root.owner}: {root.status}"
+    if explanation.settled is not None:
+        yield f"its present turn, sub-agents included: {explanation.settled}"
     swept = instant(explanation.sweep_finished_at) if explanation.sweep_finished_at else "never"
     overdue = "; it is overdue, so no deadline is judged" if explanation.sweep_is_due else ""
     yield f"deadline sweep last finished: {swept}{overdue}"
