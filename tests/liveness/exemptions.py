@@ -81,7 +81,7 @@ REAL_CLOCK_TESTS = {
     "tests.streaming.test_inbox_socket:test_a_burst_is_waited_out_and_a_lost_wake_is_a_delay wait_for": (
         "shows that a pause is waited for"
     ),
-    "tests.streaming.test_sse:holds_a_connection wait": "another thread's connection is closed some time",
+    "tests.streaming.test_sse:holds_a_connection wait": "a bound on the test's own mistake",
     "tests.streaming.test_wakes:test_a_redis_that_accepts_and_never_answers_costs_half_a_second_once join": (
         "the bound of the client library is the claim"
     ),
