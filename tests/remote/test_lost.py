@@ -9,9 +9,10 @@ import pytest
 from helix.errors import UnknownToolCall
 from helix.models import RemoteDebt
 from helix.peers import PeerRefused
+from tests.api.conftest import Door, believe, body_of
 from tests.kit.models import ScriptedModel, call
 from tests.kit.tools import locate
-from tests.kit.world import World, events, results, session_of
+from tests.kit.world import OWNER, World, events, results, session_of
 from tests.remote.conftest import Crew
 from tests.remote.peers import Peers, at_peer, child_of, mirror, refused
 
@@ -56,8 +57,10 @@ def test_a_child_that_its_peer_does_not_find_is_lost_at_once(
     assert RemoteDebt.objects.filter(kind="stop").count() == (0 if cause == "not_found" else 1)
 
 
-def test_the_calls_of_a_lost_child_are_answerable_no_more(world: World, peers: Peers, crew: Crew) -> None:
-    """R-204: also the one whose answer was on its way."""
+def test_the_calls_of_a_lost_child_are_answerable_no_more(
+    world: World, peers: Peers, crew: Crew, settings: Any
+) -> None:
+    """R-204, R-340: also the one whose answer was on its way; the same words over HTTP."""
     session_id = suspended(world, peers, crew)
     world.submit(session_id, "c1", result="Bern")
     world.tick(seconds=15)
@@ -68,6 +71,10 @@ def test_the_calls_of_a_lost_child_are_answerable_no_more(world: World, peers: P
     with pytest.raises(UnknownToolCall) as refusal:
         world.submit(session_id, "c1", result="Bern")
     assert refusal.value.fields["reason"] == "owner_not_continuable"
+    settings.HELIX_AUTHENTICATE = believe
+    answer = Door(OWNER).post(f"chat/{session_id}/submit-tool-result", {"toolCallId": "c1", "result": "Bern"})
+    body = body_of(answer)
+    assert (answer.status_code, body["status"], body["reason"]) == (404, "unknown_tool_call", "owner_not_continuable")
 
 
 def test_a_silent_peer_is_lost_after_its_bound_and_a_minute(world: World, peers: Peers, crew: Crew) -> None:
