@@ -174,6 +174,7 @@ def test_a_stop_that_came_between_two_attempts_is_read(world: World, agent: Agen
         advance_run(current_run(session_id).id, clock=world.clock)
     assert len(stopped) == 2 and current_run(session_id).status == RunStatus.INTERRUPTED
     assert bodies.ran == [] and model.asked == 1
+    assert Message.objects.get(session_id=session_id, role="assistant").interrupted
 
 
 @pytest.mark.postgres

@@ -161,7 +161,8 @@ def test_the_stop_of_a_root_cuts_a_grandchilds_model(world: World, agent: AgentM
 
 
 def test_a_queued_child_of_a_stopped_root_never_starts(world: World, agent: AgentMaker) -> None:
-    """Q-16: model counter 0, also when the hint is delivered afterwards; the control is the test above."""
+    """Q-16, Q-59: it waits for a worker, shown as queued, and a stop helps. Model counter 0, also when the hint is
+    delivered afterwards; the control is the test above."""
     bottom = ScriptedModel([call(FINISH_TOOL_NAME, n=1)])
     session_id = world.start(three_generations(agent, bottom))
     walked(world, 2)
