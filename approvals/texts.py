@@ -1,4 +1,7 @@
-"""What a reviewer reads after a decision: one sentence per outcome, by code, never by the server's text (I-56)."""
+"""What a reviewer reads after a decision: one sentence per outcome, by code, never by the server's text (I-56).
+
+Only a refusal of the integrator's own hook is shown in its own words (R-348).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ from django.utils.translation import gettext as _
 
 from helix.errors import (
     AgentNotFound,
+    AgentResolutionFailed,
     ArgumentsChanged,
+    CallNotExposed,
+    DatabaseUnavailable,
     Forbidden,
     HelixError,
     RateLimited,
+    RunSupersededError,
+    UnexpectedFailure,
     UnknownToolCall,
+    ValidationFailed,
 )
 
 
@@ -38,4 +47,16 @@ def said_of_refusal(refusal: HelixError) -> str:
             return _("Too many decisions in a short time. Wait a moment, then press again.")
         case AgentNotFound():
             return _("The tool is not installed any more; the request can only be denied.")
+        case CallNotExposed():
+            return _("An earlier request of this conversation has to be answered first.")
+        case RunSupersededError():
+            return _("The conversation went on without this request; nothing was decided. Load the page again.")
+        case ValidationFailed() if refusal.fields.get("cause") in ("kind", "approval_id"):
+            return _("This is not the request that you were shown; nothing was decided. Load the page again.")
+        case ValidationFailed():
+            return _("The decision cannot be read, or its reason is too long; nothing was decided.")
+        case AgentResolutionFailed() | DatabaseUnavailable():
+            return _("Decisions cannot be stored just now. Wait a moment, then press again.")
+        case UnexpectedFailure():
+            return _("Something went wrong; nothing was decided.")
     return refusal.message

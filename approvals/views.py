@@ -19,7 +19,8 @@ from approvals.forms import DecisionForm
 from approvals.services import SUBMIT, decide
 from approvals.texts import said_of_outcome, said_of_refusal
 from helix.clock import utc_now
-from helix.errors import Forbidden, HelixError, Unauthorized
+from helix.edge.refusals import refusal_of
+from helix.errors import Forbidden, Unauthorized
 from helix.operations import authenticate
 from helix.principals import Principal
 
@@ -41,7 +42,8 @@ def for_principal(operation: str) -> Callable[[View], Callable[[HttpRequest], Ht
                     raise Forbidden("This credential belongs to one session.", cause="session_mismatch")
             except Unauthorized:
                 return redirect_to_login(request.get_full_path())
-            except HelixError as refusal:
+            except Exception as failure:
+                refusal = refusal_of(failure, operation)
                 return HttpResponse(said_of_refusal(refusal), status=refusal.status, content_type="text/plain")
             return view(request, principal)
 
@@ -84,7 +86,8 @@ def _decided(form: DecisionForm, principal: Principal) -> tuple[int, str]:
     verdict = form.decision()
     try:
         outcome = decide(principal=principal, decision=verdict, now=utc_now())
-    except HelixError as refusal:
+    except Exception as failure:
+        refusal = refusal_of(failure, SUBMIT)
         return refusal.status, said_of_refusal(refusal)
     return 200, said_of_outcome(outcome, approved=verdict.approved)
 

@@ -171,6 +171,9 @@ def call_for(principal: Principal, session_id: str, tool_call_id: str) -> Pendin
     named = Q(root__client_id=session_id, root__owner=principal.id)
     if key is not None:
         named |= Q(root_id=key)
+    if principal.session_id is not None:
+        # Doors judge a token by the names alone; whoever comes past them is held to its session too.
+        named &= Q(root__in=roots_of(principal))
     call = (
         PendingCall.objects.filter(external, reach, named, tool_call_id=tool_call_id)
         .select_related("session", "root")

@@ -1,7 +1,7 @@
 """What an operator may do about a row: a page that says what will happen, a form, and one service call.
 
-GET only shows (R-182). A refusal of the service stands on the form, with its code; what was done stands in the
-admin's log beside the audit row of the call.
+GET only shows (R-182). A refusal of the service stands on the form, with its code, and so does a failure that nobody
+expected; what was done stands in the admin's log beside the audit row of the call.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from helix.admin.inspection import Inspection
 from helix.admin.operators import DOOR, may_operate, principal_of
 from helix.admin.repairs import body_executes, can_be_failed, force_fail
 from helix.clock import utc_now
+from helix.edge.refusals import refusal_of
 from helix.errors import HelixError
 from helix.models import Checkpoint, PendingCall, Session
 from helix.principals import Principal
@@ -201,8 +202,8 @@ class Intervening(Inspection):
         if request.method == "POST" and form.is_valid():
             try:
                 done = one.perform(row, principal_of(request), form.cleaned_data, now)
-            except HelixError as refusal:
-                form.add_error(None, as_sentence(refusal))
+            except Exception as failure:
+                form.add_error(None, as_sentence(refusal_of(failure, one.slug)))
             else:
                 self.log_change(request, row, f"{one.label}: {done}")
                 self.message_user(request, f"{one.label}: {done}.", messages.SUCCESS)

@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 EDGES = LAYER_OF["api"]
 # What the inbox may use of the core. It reads models, as conditions of its policy, and writes through services only.
-OPEN_TO_APPROVALS = {"operations", "services", "selectors", "agents", "models", "policy", "wire", *LAYERS[0]}
+OPEN_TO_APPROVALS = {"edge", "operations", "services", "selectors", "agents", "models", "policy", "wire", *LAYERS[0]}
 TRANSPORTS = ("celery", "channels", "kombu", "rest_framework", "daphne", "twisted", "django.http")
 # The edges share a room of their own, which knows what they know.
 MAY_KNOW_TRANSPORTS = ("nudges", "wakes", "edge")
