@@ -3,7 +3,7 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: run up stack test lint format check schedule bench mutants clean
+.PHONY: run up stack test lint format check schedule bench mutants stateful chaos clean
 
 run: .venv/runtime.stamp  ## everything in one process: SQLite, no broker
 	$(BIN)/python manage.py helix_serve --port $(PORT)
@@ -35,6 +35,12 @@ bench: .venv/dev.stamp  ## ratios measured side by side; results land in bench/r
 
 mutants: .venv/dev.stamp  ## break each guard and see its test turn red
 	$(BIN)/python scripts/mutants.py
+
+stateful: .venv/dev.stamp  ## random histories against a model of the contract, new ones each time
+	HELIX_STATEFUL_STEPS=$(or $(STEPS),50000) $(BIN)/python -m pytest -q tests/stateful -k agree
+
+chaos: .venv/dev.stamp  ## a thousand conversations while everything that serves them is killed at random
+	$(BIN)/python -m tests.chaos --sessions $(or $(SESSIONS),1000) --seed $(or $(SEED),1) --broker $(or $(BROKER),redis)
 
 clean:
 	rm -rf .venv var .mypy_cache .ruff_cache

@@ -39,7 +39,7 @@ def rewind(*, principal: Principal, session_id: str, checkpoint_id: str, now: da
     A checkpoint with unanswered calls suspends again at once: no model call, no invented result (R-103). An answer
     that a call had at the checkpoint is kept (X-07); every approval that is asked again gets a new id (R-161).
     Raises: `NotFound` for a missing or foreign checkpoint (R-464); `AlreadyRunning`; `NotResumable` when sub-agents
-    were at work at the checkpoint, or are now.
+    were at work at the checkpoint, or are now, or when an earlier rewind took the checkpoint's own steps back.
     """
     session = selectors.session_for(principal, session_id)
     with locked(session.id, now) as tree:
@@ -47,6 +47,7 @@ def rewind(*, principal: Principal, session_id: str, checkpoint_id: str, now: da
         point = selectors.checkpoint_of(root, checkpoint_id)
         before = tree.current_run(root)
         _refuse_live(tree, before)
+        _refuse_taken_back(point)
         open_then = {stored["toolCallId"]: stored for stored in point.calls}
         kept = _calls_in_log(root, point.message_position)
         if _has_delegations(root, open_then):
@@ -80,6 +81,14 @@ def _refuse_live(tree: Tree, run: Run | None) -> None:
         raise AlreadyRunning("A turn is running.", runId=str(run.id) if run else None)
     if has_open_subagents(root):
         raise NotResumable("Sub-agents wait for answers.", cause="children")
+
+
+def _refuse_taken_back(point: Checkpoint) -> None:
+    """A checkpoint of steps that a rewind hid stands for a log that is not there any more: its calls would have no
+    message that asked for them."""
+    hidden = Message.objects.filter(session_id=point.session_id, position__lte=point.message_position)
+    if hidden.filter(rolled_back_by__number__gt=point.run.number).exists():
+        raise NotResumable("A rewind took the steps of this checkpoint back.", cause="rewound")
 
 
 def _calls_in_log(root: Session, position: int) -> set[str]:
@@ -153,7 +162,8 @@ def _restore(call: PendingCall, stored: dict[str, Any], run_id: UUID) -> None:
     call.settled_at = None
     call.body_started_at = None
     call.claimed_by = call.claimed_at = None
-    call.late_answer_json = call.late_answered_at = None
+    # A late answer of its second life is told like that of its first.
+    call.late_answer_json = call.late_answered_at = call.late_notice = None
     if not answered:
         call.answered_at = call.exposed_at = call.deadline_at = None
     if call.kind == CallKind.APPROVAL:

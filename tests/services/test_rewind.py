@@ -219,3 +219,32 @@ def test_a_rewind_twice_is_two_turns_from_the_same_place(world: World, agent: Ag
         back_to(world, session_id, point)
         world.drain()
     assert texts(session_id) == ["hello", None, "a1", "three"] and set(results(session_id)) == {"a1"}
+
+
+def test_steps_that_a_rewind_took_back_cannot_be_gone_back_to(world: World, agent: AgentMaker) -> None:
+    """R-675: their calls would be open without a message that asked for them. What still stands can be."""
+    model = ScriptedModel([call("add", "a1", number=1)], [call("locate", "c1")], ["instead"])
+    session_id = world.started(agent(model, tools=[Bodies().tool("add"), locate]))
+    stands, taken_back = points(session_id)
+    back_to(world, session_id, stands)
+    world.drain()
+    with pytest.raises(NotResumable) as refused:
+        back_to(world, session_id, taken_back)
+    assert refused.value.fields["cause"] == "rewound"
+    assert not pending(session_id) and texts(session_id) == ["hello", None, "a1", "instead"]
+    back_to(world, session_id, stands)
+
+
+def test_a_late_answer_is_told_again_after_a_rewind(world: World, agent: AgentMaker) -> None:
+    """P-16, R-272: a call that is asked again lapses again, and its next late answer is another one."""
+    model = ScriptedModel([call("locate", "c1")], ["late?"])
+    session_id = world.started(agent(model, tools=[locate]))
+    for number in range(2):
+        world.wait(seconds=300)
+        world.drain()
+        assert world.submit(session_id, "c1", result=f"late {number}")["status"] == "late_answer_after_timeout"
+        world.send(session_id, "and now?")
+        world.drain()
+        notices = Message.objects.filter(session_id=session_id, role="notice", rolled_back_by=None)
+        assert [f"late {number}" in notice.parts[0]["text"] for notice in notices] == [True]
+        back_to(world, session_id, points(session_id)[0])

@@ -174,16 +174,20 @@ def retry(ref: Reference, text: str | None) -> Run:
     return ref.replace(run, "retry", waiting=(*run.waiting, *([text] if text else [])))
 
 
-def rewind(ref: Reference, length: int, open_then: dict[str, tuple[str | None, str | None]]) -> Run:
+def rewind(ref: Reference, length: int, open_then: dict[str, tuple[str | None, str | None]], *, is_gone: bool) -> Run:
     """RT-21, P-08, P-16: back to the first entries of the log and to what was open then, as (answer, value).
 
-    Raises: `Refused`.
+    is_gone: an earlier rewind took the steps of that moment back.  Raises: `Refused`.
     """
     root, before = ref.root, ref.root.current
     status = ref.status()
     if status in ("running", "stopping") or (status == "queued" and not (before and before.is_paused)):
         raise Refused("state_already_running")
-    if ref.open_children(root) or any(ref.calls[call_id].kind == "subagent" for call_id in open_then):
+    if ref.open_children(root):
+        raise Refused("state_not_resumable", "children")
+    if is_gone:
+        raise Refused("state_not_resumable", "rewound")
+    if any(ref.calls[call_id].kind == "subagent" for call_id in open_then):
         raise Refused("state_not_resumable", "children")
     new = ref.begin(root, "resume_from_checkpoint")
     if before is not None:

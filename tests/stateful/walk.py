@@ -150,7 +150,7 @@ def _think(ref: Reference, run: Run, epoch: int) -> Work:
         return True
     if run.stopping:
         if run.stop == "interrupt":
-            _record(ref, run, Said(said.text) if said.cut else said)
+            _record(ref, run, Said(said.text) if said.cut else said, is_stopped=True)
         ref.settle_stop(run)
         return True
     _record(ref, run, said)
@@ -171,11 +171,16 @@ def _fail_or_try_later(ref: Reference, run: Run, failure: str) -> None:
         run.failures += 1
 
 
-def _record(ref: Reference, run: Run, said: Said) -> None:
-    """R-042: the message and its calls in one commit; a committed step gives back the budgets."""
+def _record(ref: Reference, run: Run, said: Said, *, is_stopped: bool = False) -> None:
+    """R-042: the message and its calls in one commit; a committed step gives back the budgets.
+
+    is_stopped: none of the calls will be carried out, so nobody is asked whether one needs an approval (R-008).
+    """
     run.replies += 1
     run.losses = run.failures = 0
     run.conversation.log.append(("assistant", said.text, tuple(call_id for call_id, _ in said.calls)))
     for call_id, tool in said.calls:
         kind, wait, _ = TOOLS[tool]
+        if is_stopped and kind == "approval":
+            kind = "server"
         ref.calls[call_id] = Call(call_id, tool, run.conversation, run, kind, wait)
