@@ -77,7 +77,8 @@ class MoveDeadline(Intervention):
     consequence = "Whoever shows the call is told the new deadline at once. Without one it waits until it is answered."
 
     def is_offered(self, row: PendingCall) -> bool:
-        return row.is_external and row.state == CallState.AWAITING
+        # The deadline of a remote child's call is judged at its peer.
+        return row.is_external and row.state == CallState.AWAITING and not row.session.is_remote
 
     def form(self, row: PendingCall, now: datetime, posted: Any = None) -> forms.Form:
         return DeadlineForm(posted, now=now, initial={"deadline_at": row.deadline_at})

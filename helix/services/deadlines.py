@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import transaction
 
 from helix import selectors
-from helix.errors import Forbidden, UnknownToolCall
+from helix.errors import Forbidden, NotSupported, UnknownToolCall
 from helix.models import PendingCall, StreamEvent
 from helix.principals import Principal
 from helix.rows import sweeps
@@ -94,7 +94,8 @@ def move_deadline(
 ) -> None:
     """An operator moves the deadline of a pending call, or removes it (R-241). Audited and told to every reader.
 
-    Raises: `UnknownToolCall` for a call that is out of reach or not pending; `Forbidden` for anybody else.
+    Raises: `UnknownToolCall` for a call that is out of reach or not pending; `Forbidden` for anybody else;
+    `NotSupported` for a remote child's call, whose deadline is its peer's alone (R-214).
     """
     found = selectors.call_for(principal, session_id, tool_call_id)
     if not principal.is_operator:
@@ -103,6 +104,8 @@ def move_deadline(
         call = PendingCall.objects.get(pk=found.pk)
         if call.state != CallState.AWAITING:
             raise UnknownToolCall("The call is not pending.", toolCallId=tool_call_id)
+        if tree.session(call.session_id).is_remote:
+            raise NotSupported("The deadline of this call is its peer's.", toolCallId=tool_call_id)
         before = {"deadlineAt": on_wire(call.deadline_at)}
         _move(tree, call, deadline_at)
         audit(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
-from helix.errors import InvalidResult, NotResumable, UnknownToolCall, ValidationFailed
-from helix.models import CallOwnership, CallTombstone, Checkpoint, Message, RemoteDebt, Session
+from helix.admin.interventions import MoveDeadline
+from helix.errors import InvalidResult, NotResumable, NotSupported, UnknownToolCall, ValidationFailed
+from helix.models import CallAudit, CallOwnership, CallTombstone, Checkpoint, Message, RemoteDebt, Session
 from helix.selectors import snapshot_rows
+from helix.services.deadlines import move_deadline
 from helix.services.rewind import rewind
 from helix.services.stops import stop_session
 from helix.statuses import StopKind
@@ -293,6 +296,33 @@ def test_the_status_of_a_session_that_nobody_delegated_shows_no_schema_and_no_ou
     session_id = world.started(agent(ScriptedModel([call("measure", "c1", metres=1)], ["x"]), tools=[measure]))
     shown = status(snapshot_rows(OWNER, str(session_id)))
     assert "outputSchema" not in shown["pendingCalls"][0] and "output" not in shown
+
+
+def test_the_deadline_of_a_mirror_is_moved_at_its_peer_only(world: World, peers: Peers, crew: Crew) -> None:
+    """R-214, R-241: one set here would lapse an answer that the peer still awaits. Control: the call at the peer."""
+    session_id = world.started(crew(asking(call("locate", "c1")), tools=[locate]))
+    peers.settle()
+    there = at_peer()[0].id
+
+    def move(root_id: UUID) -> None:
+        later = world.now + timedelta(hours=1)
+        move_deadline(
+            principal=OPERATOR,
+            session_id=str(root_id),
+            tool_call_id="c1",
+            deadline_at=later,
+            now=world.now,
+            door="test",
+        )
+
+    with pytest.raises(NotSupported):
+        move(session_id)
+    assert pending(session_id)[0].deadline_at is None
+    assert not CallAudit.objects.exists() and not events(session_id, "deadline_changed")
+    move(there)
+    assert events(there, "deadline_changed")
+    offered = [MoveDeadline().is_offered(row) for row in (*pending(session_id), *pending(there))]
+    assert offered == [False, True]
 
 
 def test_work_of_a_peer_is_not_rewound_under_it(world: World, peers: Peers, crew: Crew) -> None:
