@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from helix import jsontext, wire
 from helix.agents import lookup
@@ -56,14 +56,9 @@ class InboxPage:
     next_cursor: str
 
 
-def decidable_calls(principal: Principal) -> QuerySet[PendingCall]:
-    """Open approvals that the principal may decide: in reach, and not barred as one's own request (R-023, R-180)."""
-    return reviewable_calls(principal).exclude(forbid_self_approval=True, emitted_by__started_by=principal.id)
-
-
 def inbox(principal: Principal, *, cursor: str = "", limit: int = PAGE) -> InboxPage:
     """One page of the inbox. A cursor names the last row that was seen, so that answered rows hide nobody (I-35)."""
-    calls = decidable_calls(principal)
+    calls = reviewable_calls(principal)
     total = calls.count()
     if (seen := _read_cursor(cursor)) is not None:
         exposed_at, call_id = seen
@@ -77,7 +72,7 @@ def inbox(principal: Principal, *, cursor: str = "", limit: int = PAGE) -> Inbox
 
 def waiting_conversations(principal: Principal, *, limit: int = PAGE) -> list[Session]:
     """The principal's own conversations that await somebody outside, oldest wait first (I-32)."""
-    return list(awaiting_sessions(principal).filter(owner=principal.id)[:limit])
+    return list(awaiting_sessions(principal)[:limit])
 
 
 def _item(call: PendingCall, names: dict[str, str]) -> InboxItem:

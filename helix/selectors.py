@@ -234,16 +234,22 @@ def agent_path(session: Session) -> list[str]:
 
 
 def reviewable_calls(principal: Principal) -> QuerySet[PendingCall]:
-    """Exposed, unanswered approvals that the principal may see: the inbox, its counts and its badge (I-49)."""
+    """Open approvals that the principal may decide: in reach, and not barred as one's own request (R-023, R-180).
+
+    The inbox, its counts and its badge are this one query (I-34, I-49).
+    """
     reach = approval_policy().reach(principal) | Q(root__owner=principal.id)
     if principal.is_operator:
         reach = Q()
-    return PendingCall.objects.filter(reach, state=CallState.AWAITING, kind=CallKind.APPROVAL)
+    calls = PendingCall.objects.filter(reach, state=CallState.AWAITING, kind=CallKind.APPROVAL)
+    return calls.exclude(forbid_self_approval=True, emitted_by__started_by=principal.id)
 
 
 def awaiting_sessions(principal: Principal) -> QuerySet[Session]:
-    """Conversations of the principal that await somebody outside, oldest wait first (I-32, I-35)."""
-    return roots_of(principal).filter(status=SessionStatus.AWAITING_CLIENT_TOOL).order_by("waiting_since", "id")
+    """The principal's own conversations that await somebody outside, oldest wait first (I-32, I-35)."""
+    # Own ones only: an operator reaches everybody's, and is not awaited in them.
+    own = roots_of(principal).filter(owner=principal.id, status=SessionStatus.AWAITING_CLIENT_TOOL)
+    return own.order_by("waiting_since", "id")
 
 
 # -- log, stream, checkpoints ------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import Permission
 from pytest_django import DjangoAssertNumQueries
 
 from approvals import selectors
+from helix.streaming.inbox import read_waiting
 from tests.approvals.conftest import AskForApproval, Person
 from tests.kit.world import World
 
@@ -60,6 +62,26 @@ def test_what_one_must_not_decide_is_not_offered(ask: AskForApproval, owner: Per
     ask("wire_money")
     assert listed(owner) == [str(allowed.root_id)]
     assert len(listed(reviewer.assigned())) == 2
+
+
+def test_the_badge_counts_what_the_lists_show(
+    ask: AskForApproval, owner: Person, reviewer: Person, stranger: Person
+) -> None:
+    """I-34, I-49, R-023: no barred request and nobody else's conversation, neither listed nor counted."""
+    ask()
+    ask("wire_money")
+    reviewer.user.user_permissions.add(Permission.objects.get(codename="operate"))
+    assert reviewer.principal.is_operator
+    counted = {}
+    for person in (owner, reviewer, stranger):
+        waiting = read_waiting(person.principal)
+        conversations = selectors.waiting_conversations(person.principal)
+        assert [call_id for call_id, *_ in waiting.approvals] == [
+            item.call.pk for item in selectors.inbox(person.principal).items
+        ]
+        assert [session_id for session_id, _ in waiting.conversations] == [one.pk for one in conversations]
+        counted[person.user.username] = (len(waiting.approvals), len(waiting.conversations))
+    assert counted == {"owner": (1, 2), "reviewer": (2, 0), "stranger": (0, 0)}
 
 
 def test_pages_neither_repeat_nor_hide_when_a_row_is_answered_between_them(
