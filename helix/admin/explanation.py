@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from helix.admin.waiting import call_waits_for, debt_waits_for, run_waits_for
-from helix.models import CallOwnership, PendingCall, RemoteDebt, Run, RunLease, Session
+from helix.models import CallOwnership, PendingCall, RemoteChild, RemoteDebt, Run, RunLease, Session
 from helix.rows import sweeps
 from helix.selectors import as_uuid, consistent_read
 from helix.services.barrier import Settled, settled_for
@@ -107,11 +107,8 @@ def roots_named(term: str, limit: int = 10) -> list[Session]:
 
 def _debts_of(root: Session) -> list[RemoteDebt]:
     named = Q(call__root_id=root.id)
-    delegations = list(
-        CallOwnership.objects.filter(root_id=root.id, delegation_id__isnull=False).values_list(
-            "delegation_id", flat=True
-        )[:MOST_OPEN_CALLS]
-    )
+    children = RemoteChild.objects.filter(session__root_id=root.id).order_by("-session__created_at")
+    delegations = list(children.values_list("delegation_id", flat=True)[:MOST_OPEN_CALLS])
     if delegations:
         named |= Q(delegation_id__in=delegations)
     return list(RemoteDebt.objects.filter(named).select_related("call").order_by("-id")[:MOST_OPEN_CALLS])

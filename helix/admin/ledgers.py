@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from helix.admin.inspection import Inspection, column
 from helix.admin.interventions import Intervening, Rewind
 from helix.admin.shown import as_text, link
-from helix.models import Checkpoint, RemoteDebt, StreamEvent, SweepMark, UsageRecord
+from helix.models import Checkpoint, RemoteChild, RemoteDebt, StreamEvent, SweepMark, UsageRecord
 
 
 @admin.register(StreamEvent)
@@ -131,6 +131,46 @@ class RemoteDebtAdmin(Inspection):
     @column("call")
     def of_call(self, debt: RemoteDebt) -> SafeString:
         return link("pendingcall", debt.call_id)
+
+
+@admin.register(RemoteChild)
+class RemoteChildAdmin(Inspection):
+    """A sub-agent that a peer runs, and when the peer was last heard (R-202, R-213)."""
+
+    uuid_keys = ("session_id", "session__root_id")
+    text_keys = ("delegation_id", "remote_session_id")
+    list_display = ("delegation_id", "of_root", "state", "at_peer", "last_heard_at", "silent_since", "next_attempt_at")
+    list_filter = ("state",)
+    list_select_related = ("session",)
+    ordering = ("-session__created_at",)
+    fields = (
+        "of_root",
+        "of_session",
+        "at_peer",
+        "delegation_id",
+        "remote_session_id",
+        "state",
+        "cursor",
+        "last_heard_at",
+        "silent_since",
+        "last_attempt_at",
+        "next_attempt_at",
+        "quiet_attempts",
+        "last_error",
+    )
+    readonly_fields = ("of_root", "of_session", "at_peer")
+
+    @column("root")
+    def of_root(self, child: RemoteChild) -> SafeString:
+        return link("session", child.session.root_id)
+
+    @column("session")
+    def of_session(self, child: RemoteChild) -> SafeString:
+        return link("session", child.session_id)
+
+    @column("peer")
+    def at_peer(self, child: RemoteChild) -> str | None:
+        return child.session.remote_url
 
 
 @admin.register(SweepMark)

@@ -75,6 +75,8 @@ def _paused(open_calls: Sequence[PendingCall], session: Session) -> str:
         owed.append(_counted(len(children), "sub-agent"))
     if owed:
         return ", ".join(owed)
+    if session.is_remote:
+        return f"its peer {session.remote_url}, which computes"
     if not session.continue_on_submit:
         return "its caller, who resumes (continue_on_submit is off)"
     return "nobody: every call is answered and no continuation is queued, which should not be"
@@ -102,6 +104,8 @@ def call_waits_for(
         return f"{NOTHING}: consumed as {call.answer_kind}"
     if call.state == CallState.DISCARDED:
         return f"{NOTHING}: discarded, {call.discard_reason}"
+    if call.state == CallState.ANSWERED and remote is not None:
+        return f"{remote.remote_url} to take its {call.answer_kind}"
     if call.state == CallState.ANSWERED:
         return f"run {run.number if run else '?'} to take its {call.answer_kind} in"
     if call.state == CallState.EXECUTING:

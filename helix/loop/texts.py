@@ -24,7 +24,7 @@ RESULT_TEXTS: dict[str, str | Promise] = {
     "run_failed": _("The turn failed before the tool was answered."),
     "interrupted": _("The worker that ran the tool was lost. The tool may have had effects and was not run again."),
     "tool_execution_failed": _("The tool failed."),
-    "framework_subagent_lost": _("The sub-agent's server no longer knows of this task."),
+    "framework_subagent_lost": _("The sub-agent's server no longer knows of this task, or cannot be reached."),
     "framework_remote_client_tool_unsupported": _(
         "The sub-agent's server cannot hand on tools that are answered from outside."
     ),

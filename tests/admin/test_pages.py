@@ -66,7 +66,7 @@ def fill(world: World, agent: AgentMaker) -> None:
 
 def test_every_table_that_operators_need_has_a_page() -> None:
     wanted = {"session", "run", "pendingcall", "calltombstone", "callownership", "callaudit", "checkpoint"}
-    assert wanted | {"streamevent", "usagerecord", "remotedebt", "sweepmark"} == set(INSPECTED)
+    assert wanted | {"streamevent", "usagerecord", "remotechild", "remotedebt", "sweepmark"} == set(INSPECTED)
 
 
 def test_every_page_opens_for_an_operator(
