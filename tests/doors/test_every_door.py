@@ -60,7 +60,7 @@ def pairs(*, exempt: bool) -> list[Any]:
 def rows() -> dict[str, list[dict[str, Any]]]:
     """Everything that is stored."""
     return {
-        model.__name__: list(model.objects.order_by("pk").values())
+        model.__name__: list(model._default_manager.order_by("pk").values())
         for model in apps.get_app_config("helix").get_models()
     }
 

@@ -136,7 +136,8 @@ class Chat(Door):
 
     async def _send(self, attempt: Attempt, text: str) -> Heard:
         client = AsyncClient(raise_request_exception=False)
-        response = await client.post("/api/chat", text, content_type=attempt.content_type, headers=bearer(attempt))
+        options: Any = {"content_type": attempt.content_type, "headers": bearer(attempt)}
+        response: Any = await client.post("/api/chat", text, **options)
         if response.status_code != 200:
             return heard(response.status_code, json.loads(response.content))
         # Nobody works here: what was stored is looked at before any worker has seen it, and a page may always leave.
@@ -148,15 +149,17 @@ class Chat(Door):
         part: dict[str, Any] = {"type": "tool-any", "toolCallId": attempt.call, "input": {}}
         if attempt.body.get("kind") == "approval-response":
             said = attempt.but(content_type="application/json").said_in("kind", "approvalId", "approved", "reason")
-            verdict = {name: said[name] for name in ("approved", "reason") if name in said}
-            part |= {"state": "approval-responded", "approval": {"id": said["approvalId"], **verdict}}
+            verdict = {name: value for name, value in said.items() if name in ("approved", "reason")}
+            part["state"] = "approval-responded"
+            part["approval"] = {"id": said["approvalId"], **verdict}
         elif "result" in attempt.body:
             said = attempt.but(content_type="application/json").said_in("result")
             part |= {"state": "output-available", "output": said["result"]}
         else:
             # A handler that returned nothing leaves an output without a value.
             said = attempt.but(content_type="application/json").said_in("error")
-            is_error = "error" in said
-            part |= {"state": "output-error", "errorText": said["error"]} if is_error else {"state": "output-available"}
+            part["state"] = "output-error" if "error" in said else "output-available"
+            if "error" in said:
+                part["errorText"] = said["error"]
         message = {"id": "the-page-s-own", "role": "assistant", "parts": [{"type": "step-start"}, part]}
         return {"id": attempt.session, "messages": [message]}
