@@ -126,6 +126,9 @@ def _postgres(
         "HOST": options.pop("host", "") or host or "",
         "PORT": str(port or options.pop("port", "")),
         "CONN_MAX_AGE": 0,
+        # The pool looks at a connection before it hands it out: after a restart of the server, each of its old ones
+        # would fail one request, or one turn.
+        "CONN_HEALTH_CHECKS": True,
         "ATOMIC_REQUESTS": False,
         "OPTIONS": {"pool": dict(_POOL), **options},
     }

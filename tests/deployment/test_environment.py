@@ -36,6 +36,8 @@ def test_a_postgres_address_uses_the_pool_of_the_driver_and_keeps_no_connection(
     assert database["OPTIONS"]["sslmode"] == "require"
     assert database["OPTIONS"]["pool"]["max_size"] > 0
     assert database["CONN_MAX_AGE"] == 0
+    # None of the pool that a restart of the server left dead is handed out.
+    assert database["CONN_HEALTH_CHECKS"]
 
 
 def test_a_postgres_address_may_name_the_directory_of_a_socket() -> None:
