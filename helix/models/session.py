@@ -34,6 +34,7 @@ class Session(models.Model):
     # Copied from the agent when the session starts: neither exposure nor a sweep looks up an agent.
     max_open_calls = models.PositiveIntegerField(null=True)
     continue_on_submit = models.BooleanField(default=True)
+    error_texts = models.JSONField(null=True, blank=True)
 
     state = models.JSONField(default=dict, blank=True)
     message_position = models.PositiveBigIntegerField(default=0)

@@ -44,6 +44,7 @@ def insert_root(
         delegation_id=delegation_id,
         max_open_calls=agent.max_open_calls,
         continue_on_submit=agent.continue_on_submit,
+        error_texts=dict(agent.error_texts) or None,
         created_at=now,
         updated_at=now,
         expires_at=now + expires_after if expires_after else None,

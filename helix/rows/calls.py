@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from helix.agents import lookup
-from helix.errors import HelixError
 from helix.loop.texts import text_for
 from helix.models import CallAudit, CallOwnership, CallTombstone, Message, PendingCall, Run, Session, UsageRecord
 from helix.principals import Principal
@@ -311,11 +309,7 @@ def discard(tree: Tree, session: Session, run: Run, calls: Sequence[PendingCall]
 
 def readable(session: Session, code: str, kind: str, detail: str | None = None) -> str:
     """The text of a built-in code for this call, with the agent's own words where it has some (R-745)."""
-    try:
-        agent_texts = lookup(session.agent_type).error_texts
-    except HelixError:
-        agent_texts = None  # the agent is gone: the code keeps its built-in text
-    return text_for(code, kind=kind, agent_texts=agent_texts, detail=detail)
+    return text_for(code, kind=kind, agent_texts=session.error_texts, detail=detail)
 
 
 def _append_results(tree: Tree, session: Session, run: Run, outcomes: Sequence[Outcome]) -> list[Message]:

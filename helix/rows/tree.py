@@ -144,14 +144,10 @@ class Tree:
             self.emit(EventType.SESSION_STATUS, session, status=status)
         session.status, session.waiting_since = status, since
         if session.parent_id:
-            self._settle_status_later(session.parent_id)
-        if status in SESSION_BUSY or session.parent_id:
             # A parent reads its children's rows: they have to be written before it is settled.
             self._write(session)
             self._stored[session.id] = _columns(session)
-
-    def _settle_status_later(self, session_id: UUID) -> None:
-        self.changed(self.session(session_id))
+            self.changed(self.session(session.parent_id))
 
     def _status_of(self, session: Session) -> tuple[SessionStatus, datetime | None]:
         """The function of contract 4.2. A child's own status carries all that its subtree has to say."""

@@ -286,10 +286,10 @@ def _fence_holds(tree: Tree, call: PendingCall, run: Run, named: str | None) -> 
     session = tree.session(call.session_id)
     if session.current_run_id != run.id or run.superseded_by_id is not None:
         return False
-    return named is None or _leads_to(tree, call, named)
+    return named is None or _leads_to(call, named)
 
 
-def _leads_to(tree: Tree, call: PendingCall, named: str) -> bool:
+def _leads_to(call: PendingCall, named: str) -> bool:
     if named in (str(call.run_id), str(call.emitted_by_id)):
         return True
     runs_of_session = dict(Run.objects.filter(session_id=call.session_id).values_list("id", "superseded_by_id"))

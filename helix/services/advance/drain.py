@@ -30,6 +30,8 @@ from helix.statuses import (
 )
 
 Clock = Callable[[], datetime]
+# By call: the version of the answer that the hooks saw, and the error text that one of them put in its place.
+Heard = dict[Any, tuple[Any, str | None]]
 
 
 def drain(claim: Claim, agent: Agent, clock: Clock) -> None:
@@ -37,16 +39,15 @@ def drain(claim: Claim, agent: Agent, clock: Clock) -> None:
 
     Raises: `LostFence`, `StopSeen`.
     """
-    while not _drain_once(claim, agent, clock):
+    listened = has_hooks(agent, "after_tool", "message")
+    while not _record(claim, _ask_hooks(claim, agent) if listened else {}, clock()):
         pass
 
 
 @tried_again
-def _drain_once(claim: Claim, agent: Agent, clock: Clock) -> bool:
-    heard: dict[Any, tuple[Any, str | None]] = {}
-    if has_hooks(agent, "after_tool", "message"):
-        heard = _ask_hooks(claim, agent)
-    with locked(claim.root_id, clock()) as tree:
+def _record(claim: Claim, heard: Heard, now: datetime) -> bool:
+    """Write the results with what the hooks said of them. False: an answer changed since they were asked."""
+    with locked(claim.root_id, now) as tree:
         run = runs.fence(tree, claim.run_id, claim.epoch)
         session = tree.session(claim.session_id)
         calls = _answered(run)
@@ -86,10 +87,10 @@ def _version(call: PendingCall) -> Any:
     return (call.answer_kind, call.answered_at)
 
 
-def _ask_hooks(claim: Claim, agent: Agent) -> dict[Any, tuple[Any, str | None]]:
+def _ask_hooks(claim: Claim, agent: Agent) -> Heard:
     """What the hooks say of each stored answer: its version when they saw it, and a replaced error text (R-653)."""
     run = Run.objects.select_related("session").get(pk=claim.run_id)
-    heard: dict[Any, tuple[Any, str | None]] = {}
+    heard: Heard = {}
     for call in _answered(run):
         outcome = outcome_of(run.session, call)
         told = call_told(call, **body_told(outcome.body, outcome.error_code))

@@ -34,6 +34,7 @@ from helix.rows.holdings import HOLDINGS, SHUTDOWN
 from helix.selectors import live_messages
 from helix.services.advance import bodies, drain, finish, notices
 from helix.services.advance.claim import Claim, claim_run
+from helix.services.advance.delegating import resolve_delegates
 from helix.services.advance.deltas import DeltaWriter
 from helix.services.advance.hooks import call_told, ended_sub_agents, fire, has_hooks
 from helix.services.advance.reply import prepare_calls
@@ -119,7 +120,8 @@ class Walk:
             return self._execute(agent, runnable[0])
         if len(calls) > len(local):
             self._tell_of_sub_agents(agent, calls)
-            finish.suspend(claim, clock())
+            delegates = resolve_delegates(agent, (call.tool_name for call in calls if call.kind == CallKind.SUBAGENT))
+            finish.suspend(claim, delegates, clock())
             return False
         if deferred:
             drain.drain(claim, agent, clock)
@@ -170,7 +172,9 @@ class Walk:
         # Hooks hear of a sub-agent before it starts, outside every transaction: the suspension is then a second one.
         may_suspend = not has_hooks(agent, "before_subagent")
         try:
-            return finish.commit_reply(claim, agent, reply, prepared, rest, clock(), may_suspend=may_suspend)
+            names = (one.emitted.tool_name for one in prepared if one.kind == CallKind.SUBAGENT)
+            delegates = resolve_delegates(agent, names)
+            return finish.commit_reply(claim, agent, reply, prepared, delegates, rest, clock(), may_suspend=may_suspend)
         except runs.StopSeen:
             # The stop came between the last chunk and the commit: what was written is kept as from any other chunk.
             finish.stop_run(claim, agent, reply, rest, clock())

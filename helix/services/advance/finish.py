@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from helix import jsontext
-from helix.agents import Agent, lookup
-from helix.errors import AgentNotFound, AgentResolutionFailed
+from helix.agents import Agent
 from helix.loop import ModelError, Reply
 from helix.models import PendingCall, Run
 from helix.rows import endings, runs
 from helix.rows.attempts import tried_again
 from helix.rows.batch import continue_if_complete
-from helix.rows.beginnings import start_child, start_remote_child
-from helix.rows.calls import Outcome, consume, emit_tool_start, expose, move_call, readable
+from helix.rows.calls import expose
 from helix.rows.checkpoints import write_checkpoint
 from helix.rows.takeover import budget_is_spent, close_lost_bodies
 from helix.rows.tree import Tree, has_open_subagents, locked
 from helix.services.advance.claim import Claim
+from helix.services.advance.delegating import Delegates, delegate
 from helix.services.advance.deltas import Pending, write_pending
 from helix.services.advance.reply import PreparedCall, record_reply, unasked_calls
 from helix.statuses import (
     CALL_EXTERNAL,
-    AnswerKind,
     CallKind,
     CallState,
     EventType,
@@ -32,8 +29,6 @@ from helix.statuses import (
     RunStatus,
     StopKind,
 )
-
-log = logging.getLogger("helix.advance")
 
 # R-494: a retryable model error is tried again after these pauses, in seconds, as due times on the run row.
 MODEL_RETRY_SECONDS = (1, 2, 4)
@@ -45,6 +40,7 @@ def commit_reply(
     agent: Agent,
     reply: Reply,
     prepared: Sequence[PreparedCall],
+    delegates: Delegates,
     rest: list[Pending],
     now: datetime,
     *,
@@ -69,7 +65,7 @@ def commit_reply(
             return True
         if not may_suspend or any(call.kind == CallKind.SERVER and not is_deferred(agent, call) for call in held):
             return True
-        _suspend(tree, run)
+        _suspend(tree, run, delegates)
         return False
 
 
@@ -83,17 +79,17 @@ def is_deferred(agent: Agent, call: PendingCall) -> bool:
 
 
 @tried_again
-def suspend(claim: Claim, now: datetime) -> None:
+def suspend(claim: Claim, delegates: Delegates, now: datetime) -> None:
     """RT-04, RT-05: the step's server calls are done; the rest waits for somebody outside or for children."""
     with locked(claim.root_id, now) as tree:
-        _suspend(tree, runs.fence(tree, claim.run_id, claim.epoch))
+        _suspend(tree, runs.fence(tree, claim.run_id, claim.epoch), delegates)
 
 
-def _suspend(tree: Tree, run: Run) -> None:
+def _suspend(tree: Tree, run: Run, delegates: Delegates) -> None:
     session = tree.session(run.session_id)
     held = list(PendingCall.objects.filter(session_id=session.id, run_id=run.id, state=CallState.HELD).order_by("seq"))
     external = [call for call in held if call.kind in CALL_EXTERNAL]
-    children = [_delegate(tree, run, call) for call in held if call.kind == CallKind.SUBAGENT]
+    children = [delegate(tree, run, call, delegates) for call in held if call.kind == CallKind.SUBAGENT]
     status = RunStatus.SUSPENDED_CLIENT_TOOL if external else RunStatus.SUSPENDED_AWAITING_CHILDREN
     runs.move_run(tree, run, status)
     expose(tree, session)
@@ -109,58 +105,24 @@ def _suspend(tree: Tree, run: Run) -> None:
         continue_if_complete(tree, session)
 
 
-def _delegate(tree: Tree, run: Run, call: PendingCall) -> str | None:
-    """Start the child of a sub-agent call; one that cannot begin is a failed result, not a failed run (R-210)."""
-    session = tree.session(call.session_id)
-    emit_tool_start(tree, session, run, call)
-    try:
-        declared = lookup(session.agent_type).tool(call.tool_name)
-        if declared is None or declared.sub_agent is None:
-            raise AgentNotFound("The sub-agent is not registered any more.")
-        sub_agent = declared.sub_agent
-        child_agent = lookup(sub_agent.agent_name) if sub_agent.remote is None else None
-    except (AgentNotFound, AgentResolutionFailed) as gone:
-        text = readable(session, "tool_execution_failed", call.kind, gone.message)
-        consume(
-            tree,
-            session,
-            run,
-            [Outcome(call, AnswerKind.ERROR, {"error": text}, error_code="tool_execution_failed")],
-        )
-        return None
-    move_call(call, CallState.EXECUTING, body_started_at=tree.now, body_attempts=1)
-    if child_agent is not None:
-        child = start_child(tree, child_agent, run, call, _task_of(call))
-    else:
-        # The peer is asked after this commit, by whoever finds the row first (R-213).
-        child = start_remote_child(
-            tree,
-            agent_type=sub_agent.agent_name,
-            url=str(sub_agent.remote),
-            parent_run=run,
-            call=call,
-            message=_task_of(call),
-        )
-    return str(child.id)
-
-
-def _task_of(call: PendingCall) -> str:
-    """The child's first message: the one text argument as it is, anything richer as JSON."""
-    arguments = call.arguments
-    if isinstance(arguments, dict) and set(arguments) == {"task"} and isinstance(arguments["task"], str):
-        return arguments["task"]
-    return jsontext.dumps(arguments) if arguments is not None else call.arguments_json
-
-
-@tried_again
-def fail_run(claim: Claim, code: str, message: str, now: datetime, *, cause: str | None = None) -> None:
-    """RT-03: the run fails with its typed detail. A recorded stop outranks the failure."""
+@contextmanager
+def _unless_stopped(claim: Claim, now: datetime) -> Iterator[tuple[Tree, Run] | None]:
+    """The fenced run, or None: a recorded stop outranks what the caller came for, and has ended the run instead."""
     with locked(claim.root_id, now) as tree:
         run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
         if run.stop_is_open:
             endings.settle_stop(tree, run)
+            yield None
         else:
-            endings.fail(tree, run, code, message, cause=cause)
+            yield tree, run
+
+
+@tried_again
+def fail_run(claim: Claim, code: str, message: str, now: datetime, *, cause: str | None = None) -> None:
+    """RT-03: the run fails with its typed detail."""
+    with _unless_stopped(claim, now) as ours:
+        if ours:
+            endings.fail(*ours, code, message, cause=cause)
 
 
 @tried_again
@@ -197,25 +159,22 @@ def model_failed(claim: Claim, error: ModelError, rest: list[Pending], now: date
 @tried_again
 def start_failed(claim: Claim, code: str, message: str, now: datetime) -> None:
     """R-132: a start that may succeed later is tried again under the crash budget, then exhausted."""
-    with locked(claim.root_id, now) as tree:
-        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
-        if run.stop_is_open:
-            endings.settle_stop(tree, run)
-        else:
-            _start_later(tree, run, code, message)
+    with _unless_stopped(claim, now) as ours:
+        if ours:
+            _start_later(*ours, code, message)
 
 
 @tried_again
 def driver_failed(claim: Claim, cause: str, now: datetime, *, has_begun: bool) -> None:
     """An exception that nobody foresaw. A continuation that had asked for nothing yet starts again (R-132); else the
-    run fails: what was begun may have had effects. A recorded stop outranks both.
+    run fails: what was begun may have had effects.
     """
     message = "An unexpected failure ended the run."
-    with locked(claim.root_id, now) as tree:
-        run = runs.fence(tree, claim.run_id, claim.epoch, ignore_stop=True)
-        if run.stop_is_open:
-            endings.settle_stop(tree, run)
-        elif run.cause == RunCause.CONTINUATION and not has_begun:
+    with _unless_stopped(claim, now) as ours:
+        if ours is None:
+            return
+        tree, run = ours
+        if run.cause == RunCause.CONTINUATION and not has_begun:
             _start_later(tree, run, cause, message)
         else:
             endings.fail(tree, run, "framework_internal", message, cause=cause)
