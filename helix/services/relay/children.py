@@ -191,7 +191,7 @@ def _record_status(
 def _end(tree: Tree, session: Session, run: Run, known: Declared, status: PeerStatus) -> None:
     """The child is over at its peer: its end climbs as that of any child (R-192, R-209, R-211)."""
     for call in PendingCall.objects.filter(session_id=session.id, state=CallState.ANSWERED).order_by("seq"):
-        # Its debt is settled by the peer's own word, whenever that comes.
+        # The peer took it, or ended without it: nobody needs it any more, and its debt is settled unpaid.
         mirrors.take_in(tree, session, run, call)
     if status.ended_as == RunStatus.FAILED:
         code = (status.error_code or "tool_execution_failed")[:64]
