@@ -37,11 +37,10 @@ ABORTED = "aborted"
 class BodyResult:
     """How a body ended. ``error`` is the readable text that the model gets, ``error_code`` its code.
 
-    kind: ``result`` (``value`` is any JSON value, None included), ``error``, ``no_result`` (a delegated run that ended
-    without output, R-211; never made here), ``cancelled`` (the token fired first).
+    kind: ``result`` (``value`` is any JSON value, None included), ``error``, ``cancelled`` (the token fired first).
     """
 
-    kind: Literal["result", "error", "no_result", "cancelled"]
+    kind: Literal["result", "error", "cancelled"]
     value: Any = None
     error: str | None = None
     error_code: str | None = None

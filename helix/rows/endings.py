@@ -30,19 +30,21 @@ from helix.waypoints import Waypoint, reach
 
 # The code of a result whose child cannot be found at its peer any more (R-202).
 SUBAGENT_LOST = "framework_subagent_lost"
+# How readers of the stream tell a child that ended without output from one whose output is null (R-211, P-15).
+NO_RESULT = "no_result"
 
 
 def complete(tree: Tree, run: Run, *, output: Any = None, has_output: bool = False, by_tool: bool = False) -> None:
     """The final reply, or the finish tool, ended the turn (RT-02).
 
-    has_output: an output of None and no output at all differ for a parent (R-211).
+    has_output: no output at all is marked ``no_result`` for a parent, which tells it from an output of None (R-211).
     """
     session = tree.session(run.session_id)
     if has_output:
         tree.emit(EventType.FINAL_OUTPUT, session, run, output=output)
     runs.move_run(tree, run, RunStatus.COMPLETED, output=output, finished_by_tool=by_tool)
     tree.emit(EventType.RUN_COMPLETED, session, run, status=RunStatus.COMPLETED)
-    _tell_parent(tree, session, run, output=output)
+    _tell_parent(tree, session, run, output=output, has_output=has_output)
 
 
 def fail(tree: Tree, run: Run, code: str, message: str, *, retryable: bool = False, cause: str | None = None) -> None:
@@ -54,7 +56,7 @@ def fail(tree: Tree, run: Run, code: str, message: str, *, retryable: bool = Fal
     dropped = [call for call in open_calls(session, run) if session.is_remote or not _is_kept_by_failure(call)]
     discard(tree, session, run, dropped, DiscardReason.RUN_FAILED)
     runs.fail_run(tree, run, code, message, retryable=retryable, cause=cause)
-    _tell_parent(tree, session, run, output=None, failed_with=code, cause=cause)
+    _tell_parent(tree, session, run, failed_with=code, cause=cause)
 
 
 def _is_kept_by_failure(call: PendingCall) -> bool:
@@ -79,11 +81,18 @@ def settle_stop(tree: Tree, run: Run) -> None:
         failed_with = "run_stopped"
     if session.is_remote and run.stop_kind is not None:
         owe_stop(tree, session, StopKind(run.stop_kind), run.stop_reason)
-    _tell_parent(tree, session, run, output=None, failed_with=failed_with)
+    _tell_parent(tree, session, run, failed_with=failed_with)
 
 
 def _tell_parent(
-    tree: Tree, session: Session, run: Run, *, output: Any, failed_with: str | None = None, cause: str | None = None
+    tree: Tree,
+    session: Session,
+    run: Run,
+    *,
+    output: Any = None,
+    has_output: bool = False,
+    failed_with: str | None = None,
+    cause: str | None = None,
 ) -> None:
     if session.parent_call_id is None:
         return
@@ -96,7 +105,8 @@ def _tell_parent(
     if failed_with is not None:
         outcome = _failed_child(parent, call, failed_with, cause)
     else:
-        outcome = Outcome(call, AnswerKind.RESULT, result_body(output))
+        extra = {} if has_output else {"outcome": NO_RESULT}
+        outcome = Outcome(call, AnswerKind.RESULT, result_body(output), extra=extra)
     consume(tree, parent, tree.run(call.run_id), [outcome])
     reach(Waypoint.CLOSED_MINE)
     continue_if_complete(tree, parent)

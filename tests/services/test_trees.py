@@ -111,6 +111,9 @@ def test_a_child_that_ends_without_output_gives_an_explicit_null(world: World, a
     assert parent.results_seen() == {"to-silent": "null", "to-speaks": '{"n":1}'}
     part = results(session_id)["to-silent"]
     assert part["value"] is None and part["errorCode"] is None
+    told = {one["toolCallId"]: one for one in events(session_id, "tool_end")}
+    assert (told["to-silent"]["settledAs"], told["to-silent"]["outcome"]) == ("result", "no_result")
+    assert told["to-speaks"]["settledAs"] == "result" and "outcome" not in told["to-speaks"]
 
 
 def test_a_child_that_failed_is_a_failed_result_with_its_code(world: World, agent: AgentMaker) -> None:
