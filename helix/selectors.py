@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
 from django.db.models.fields.json import KeyTransform
 
 from helix.errors import CursorTooOld, NotFound, UnknownToolCall
@@ -135,13 +135,18 @@ def sessions_page(
     return list(sessions.order_by("-created_at", "-id")[: limit + 1])
 
 
+class _HasMember(Func):
+    """Whether a JSON list has exactly this text as a member, on SQLite, where Django knows no containment."""
+
+    template = "EXISTS (SELECT 1 FROM json_each(%(expressions)s)"
+    arg_joiner = ") AS member WHERE member.type = 'text' AND member.value = "
+    output_field = BooleanField()
+
+
 def _tagged(tag: str) -> Q:
     if connection.features.supports_json_field_contains:
         return Q(tags__contains=[tag])
-    # SQLite stores the list as text; a tag stands in it as a JSON string.
-    from helix import jsontext
-
-    return Q(tags__icontains=jsontext.dumps(tag))
+    return Q(_HasMember(F("tags"), Value(tag)))
 
 
 def _with_metadata(sessions: QuerySet[Session], members: Mapping[str, Any]) -> QuerySet[Session]:

@@ -65,7 +65,9 @@ class Session(models.Model):
             ),
         ]
         indexes = [
-            # read by selectors.sessions_page
+            # read by selectors.sessions_page: one owner's conversations, newest first
+            models.Index("owner", F("created_at").desc(), F("id").desc(), name="helix_session_newest"),
+            # read by selectors.awaiting_sessions: one owner's conversations of one status
             models.Index(name="helix_session_owner", fields=["owner", "status", "updated_at"]),
             # read by selectors.awaiting_sessions: the inbox, oldest wait first
             models.Index(

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from helix import selectors
 from helix.agents import Agent
 from helix.loop import ModelError
 from helix.models import CallAudit, PendingCall, Session
+from helix.selectors import SessionFilters
 from tests.api.conftest import CANARY, Door, body_of, locate, look_up
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
-from tests.kit.world import World, call_named, current_run, pending, session_of
+from tests.kit.world import OWNER, World, call_named, current_run, pending, session_of
 
 pytestmark = pytest.mark.django_db
 
@@ -234,6 +238,36 @@ def test_a_page_of_sessions_stands_still_while_new_ones_begin(owner: Door, world
     second = body_of(owner.get("sessions", limit=3, cursor=first["nextCursor"]))
     listed = [row["sessionId"] for row in first["sessions"] + second["sessions"]]
     assert listed == made[::-1] and second["nextCursor"] is None
+
+
+@pytest.mark.parametrize("tag", ["Blau", "blau", "Größe", "größe", 'a "b"', "a\\b", "%", "日本", "1", "null"])
+def test_a_tag_is_found_by_exactly_its_text(owner: Door, world: World, talker: Talker, tag: str) -> None:
+    """R-567: case, accents and quotes tell tags apart on both databases; a part of a tag is not the tag."""
+    agent = talker()
+    wanted = world.create(agent, tags=["other", tag])
+    world.create(agent, tags=[tag + "x", tag.swapcase() + tag, "x" + tag])
+    world.create(agent)
+    assert [row["sessionId"] for row in body_of(owner.get("sessions", tag=tag))["sessions"]] == [str(wanted)]
+    if tag.swapcase() != tag:
+        assert body_of(owner.get("sessions", tag=tag.swapcase()))["sessions"] == []
+
+
+def test_the_newest_conversations_are_read_from_an_index(world: World, talker: Talker) -> None:
+    """R-567: the database sorts nothing, however many conversations one owner has."""
+    world.create(talker())
+    with CaptureQueriesContext(connection) as captured:
+        selectors.sessions_page(OWNER, SessionFilters())
+    (asked,) = captured
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # With few rows a scan is cheaper than any index: here it is only asked what could be used.
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute("SET LOCAL enable_bitmapscan = off")
+            cursor.execute("SET LOCAL enable_sort = off")
+        cursor.execute(("EXPLAIN " if connection.vendor == "postgresql" else "EXPLAIN QUERY PLAN ") + asked["sql"])
+        plan = "\n".join(str(line) for line in cursor.fetchall())
+    assert "helix_session_newest" in plan
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
 
 
 def test_sessions_are_filtered(owner: Door, operator: Door, world: World, talker: Talker) -> None:
