@@ -168,31 +168,29 @@ def call_for(principal: Principal, session_id: str, tool_call_id: str) -> Pendin
     Raises: `UnknownToolCall`; with a ``reason`` when the caller may see the session, else the same body for a missing
     and a foreign one (R-075). `why` of the refusal is for the log only (R-602).
     """
-    external = Q(kind__in=CALL_EXTERNAL)
-    reach = Q(root__owner=principal.id) if not principal.is_operator else Q()
-    if principal.session_id is None and not principal.is_operator:
-        reach |= approval_policy().reach(principal) & Q(kind=CallKind.APPROVAL, exposed_at__isnull=False)
-    key = as_uuid(session_id)
-    named = Q(root__client_id=session_id, root__owner=principal.id)
-    if key is not None:
-        named |= Q(root_id=key)
-    if principal.session_id is not None:
-        # Doors judge a token by the names alone (R-385); whoever comes past them is held to its session too (R-398).
-        named &= Q(root__in=roots_of(principal))
-    call = (
-        PendingCall.objects.filter(external, reach, named, tool_call_id=tool_call_id)
-        .select_related("session", "root")
-        .first()
-    )
-    if call is not None:
-        return call
+    calls = PendingCall.objects.filter(tool_call_id=tool_call_id).select_related("session", "root")
     try:
-        session_for(principal, session_id)
+        session = session_for(principal, session_id)
     except NotFound:
-        raise UnknownToolCall("There is no such open call.").because("root_state_not_found") from None
-    raise UnknownToolCall("There is no such open call.", toolCallId=tool_call_id, reason="never_existed").because(
-        "ownership_missing_toolcall"
-    )
+        call = _call_to_review(principal, session_id, calls)
+        if call is None:
+            raise UnknownToolCall("There is no such open call.").because("root_state_not_found") from None
+        return call
+    call = calls.filter(root_id=session.id, kind__in=CALL_EXTERNAL).first()
+    if call is None:
+        raise UnknownToolCall("There is no such open call.", toolCallId=tool_call_id, reason="never_existed").because(
+            "ownership_missing_toolcall"
+        )
+    return call
+
+
+def _call_to_review(principal: Principal, session_id: str, calls: QuerySet[PendingCall]) -> PendingCall | None:
+    """One of ``calls`` in a conversation of somebody else's, named by its id: an alias is its owner's alone (R-365)."""
+    key = as_uuid(session_id)
+    if key is None or principal.session_id is not None:
+        return None
+    reach = approval_policy().reach(principal)
+    return calls.filter(reach, root_id=key, kind=CallKind.APPROVAL, exposed_at__isnull=False).first()
 
 
 def pending_tools(root: Session) -> list[PendingCall]:

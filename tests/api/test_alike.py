@@ -6,11 +6,17 @@ from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 from django.http import HttpResponse
+from django.test.utils import CaptureQueriesContext
 
+from helix import selectors
+from helix.agents import lookup
+from helix.errors import UnknownToolCall
 from helix.models import Session
+from helix.principals import Principal
 from tests.api.conftest import Door, body_of
-from tests.kit.world import World
+from tests.kit.world import OPERATOR, REVIEWER, STRANGER, World, session_of
 
 pytestmark = pytest.mark.django_db
 
@@ -72,6 +78,32 @@ def test_a_call_that_is_out_of_reach_is_as_unknown_as_a_random_one(
 
     assert submit(stranger, "c1").content == submit(stranger, "c2").content
     assert body_of(submit(owner, "c2"))["reason"] == "never_existed"
+
+
+def test_looking_for_a_call_asks_as_much_about_a_foreign_session_as_about_a_missing_one(waiting: UUID) -> None:
+    """R-075: neither the body nor the work that was done tells them apart; by id, by alias, with a bound token."""
+    Session.objects.filter(pk=waiting).update(client_id="desk")
+    bound = Principal(id="stranger", session_id="elsewhere")
+    for principal in (STRANGER, REVIEWER, bound):
+        for foreign, missing in ((str(waiting), str(uuid4())), ("desk", "no-desk")):
+            costs = []
+            for name in (foreign, missing):
+                with CaptureQueriesContext(connection) as captured, pytest.raises(UnknownToolCall) as refused:
+                    selectors.call_for(principal, name, "c1")
+                assert "reason" not in refused.value.fields
+                costs.append(len(captured))
+            assert costs[0] == costs[1]
+
+
+def test_a_call_is_reached_by_the_same_names_as_its_session(world: World, waiting: UUID) -> None:
+    """R-365, R-385: an operator may name an owner's alias; a bound token reaches its own session's calls only."""
+    Session.objects.filter(pk=waiting).update(client_id="desk")
+    other = world.create(lookup(session_of(waiting).agent_type))
+    assert selectors.call_for(OPERATOR, "desk", "c1").root_id == waiting
+    assert selectors.call_for(Principal(id="owner", session_id="desk"), str(waiting), "c1").root_id == waiting
+    with pytest.raises(UnknownToolCall) as refused:
+        selectors.call_for(Principal(id="owner", session_id=str(other)), str(waiting), "c1")
+    assert "reason" not in refused.value.fields
 
 
 def test_lists_hold_nothing_foreign(owner: Door, stranger: Door, operator: Door, waiting: UUID) -> None:
