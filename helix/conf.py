@@ -139,7 +139,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("HELIX_LOG_LEVELS", {}, LEVELS, "Levels of single log events, as JSON."),
     Setting("HELIX_VERBOSE_VALIDATION_ERRORS", False, FLAG, "Refusals repeat every violation of a schema."),
     Setting("HELIX_VALIDATE_RESULTS", True, FLAG, "Check client results against the tool's output schema."),
-    Setting("HELIX_METRICS_BY_TOOL", False, FLAG, "Label metrics with tool names."),
     Setting("HELIX_EVENT_RETENTION_DAYS", None, OPTIONAL_POSITIVE, "Days that stream events are kept; None: for ever."),
     Setting("HELIX_USAGE_RETENTION_DAYS", None, OPTIONAL_POSITIVE, "Days that usage rows are kept; None: for ever."),
     Setting("HELIX_WORKER", "in_process", one_of("in_process", "celery"), "Where runs are driven."),

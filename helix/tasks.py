@@ -59,7 +59,17 @@ def run_sweeps(clock: Clock = utc_now) -> dict[str, int | None]:
     One that fails does not keep the others from running; it is logged, counts as None, and comes again.
     """
     touched: dict[str, int | None] = {}
-    for one in (sweep_deadlines, sweep_runs, sweep_peers, sweep_tombstones, sweep_stops, sweep_events, reap_expired):
+    sweeps_in_order = (
+        sweep_deadlines,
+        sweep_runs,
+        sweep_peers,
+        sweep_tombstones,
+        sweep_stops,
+        sweep_events,
+        sweep_usage,
+        reap_expired,
+    )
+    for one in sweeps_in_order:
         try:
             touched[one.__name__] = one(clock())
         except Exception:
@@ -143,6 +153,17 @@ def sweep_events(now: datetime) -> int:
         retention.forget_events(root_id=root_id, before=before, now=now)
         for root_id in retention.roots_with_old_events(before=before)
     )
+
+
+def sweep_usage(now: datetime) -> int:
+    """Forget usage rows that are older than the configured days, batch by batch; none without a setting."""
+    days = conf.get("HELIX_USAGE_RETENTION_DAYS")
+    if days is None:
+        return 0
+    total = 0
+    while deleted := retention.forget_usage(before=now - timedelta(days=days)):
+        total += deleted
+    return total
 
 
 def reap_expired(now: datetime) -> int:

@@ -55,6 +55,8 @@ class UsageRecord(models.Model):
         indexes = [
             # read by the rate queries of the runbook
             models.Index(name="helix_usage_rates", fields=["kind", "source_type", "timestamp"]),
+            # read by services.retention.forget_usage
+            models.Index(name="helix_usage_age", fields=["timestamp"]),
         ]
 
     def __str__(self) -> str:

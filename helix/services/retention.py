@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Max
 
-from helix.models import CallTombstone, StreamEvent
+from helix.models import CallTombstone, StreamEvent, UsageRecord
 from helix.rows.attempts import tried_again
 from helix.rows.tree import locked
 
@@ -26,6 +26,18 @@ def sweep_tombstones(*, now: datetime) -> int:
             .values_list("pk", flat=True)[:BATCH]
         )
         return CallTombstone.objects.filter(pk__in=expired, expires_at__lte=now).delete()[0] if expired else 0
+
+
+@tried_again
+def forget_usage(*, before: datetime) -> int:
+    """Delete one batch of usage rows from before that instant, the oldest first; how many.
+
+    A repeat is then no longer known by its row (R-638): days are far longer than any call is drained twice.
+    """
+    with transaction.atomic(durable=True):
+        old = UsageRecord.objects.filter(timestamp__lt=int(before.timestamp() * 1000)).order_by("timestamp")
+        page = list(old.values_list("pk", flat=True)[:BATCH])
+        return UsageRecord.objects.filter(pk__in=page).delete()[0] if page else 0
 
 
 def roots_with_old_events(*, before: datetime, limit: int = 100) -> Sequence[UUID]:

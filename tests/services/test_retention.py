@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 from django.core.management import call_command
 
-from helix import selectors
+from helix import selectors, tasks
 from helix.agents import Agent
 from helix.errors import CursorTooOld, NotFound
-from helix.models import CallOwnership, Message, PendingCall, Run, Session, StreamEvent
+from helix.models import CallOwnership, Message, PendingCall, Run, Session, StreamEvent, UsageRecord
+from helix.services import retention
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
 from tests.kit.tools import child_agent, locate
@@ -59,6 +60,26 @@ def test_a_conversation_is_kept_until_its_instant_and_for_ever_without_one(world
     world.tick(seconds=1)
     call_command("helix_reap", verbosity=0)
     assert list(Session.objects.values_list("id", flat=True)) == [eternal]
+
+
+def test_old_usage_goes_in_batches_and_what_is_younger_stays(
+    world: World, agent: AgentMaker, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HELIX_USAGE_RETENTION_DAYS, exact to the millisecond; without it usage is kept for ever."""
+    monkeypatch.setattr(retention, "BATCH", 2)
+    session_id = world.started(agent(ScriptedModel(["hi"])))
+    now = int(T0.timestamp() * 1000)
+    UsageRecord.objects.all().delete()
+    UsageRecord.objects.bulk_create(
+        UsageRecord(root_id=session_id, session_id=session_id, timestamp=now + at, kind="custom", source_type=str(at))
+        for at in (-3, -2, -1, 0, 1)
+    )
+    world.tick(days=7)
+    assert tasks.sweep_usage(world.now) == 0
+    settings.HELIX_USAGE_RETENTION_DAYS = 7
+    assert tasks.run_sweeps(world.clock)["sweep_usage"] == 3
+    assert sorted(UsageRecord.objects.values_list("source_type", flat=True)) == ["0", "1"]
+    assert tasks.sweep_usage(world.now) == 0
 
 
 def test_old_events_go_from_the_beginning_and_the_stream_goes_on_without_a_gap(
