@@ -180,6 +180,6 @@ def reap_expired(now: datetime) -> int:
                 delegation_id=delegation_id,
                 now=now,
             )
-        while reap.reap_batch(root_id=root_id):
+        while reap.reap_batch(root_id=root_id, now=now):
             pass
     return len(roots)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.views import APIView
 
+from helix.operations.bodies import LONGEST_LIFE_MS
 from helix.statuses import CallState, ContinuationKind, SessionStatus, StreamStatus
 
 View = TypeVar("View", bound=type[APIView])
@@ -21,6 +22,7 @@ TEXT: Schema = {"type": "string"}
 ID: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
 FLAG: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
+LIFETIME: Schema = {"type": "integer", "minimum": 1, "maximum": LONGEST_LIFE_MS}
 OBJECT: Schema = {"type": "object"}
 ANY: Schema = {}
 INSTANT: Schema = {"type": "string", "format": "date-time"}
@@ -186,6 +188,7 @@ OPERATIONS: dict[str, Described] = {
             state=OBJECT,
             metadata=OBJECT,
             delegationId=ID,
+            expiresAfterMs=LIFETIME,
         ),
         refusals=_ENTRY,
     ),
@@ -231,7 +234,15 @@ OPERATIONS: dict[str, Described] = {
     "sessions-create": Described(
         "Create a conversation without starting it.",
         obj("sessionId", sessionId=ID),
-        takes=obj("agentType", agentType=ID, clientId=ID, tags=array(ID), metadata=OBJECT, state=OBJECT),
+        takes=obj(
+            "agentType",
+            agentType=ID,
+            clientId=ID,
+            tags=array(ID),
+            metadata=OBJECT,
+            state=OBJECT,
+            expiresAfterMs=LIFETIME,
+        ),
         refusals=(404, 413, 415),
         status=201,
     ),

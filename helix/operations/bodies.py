@@ -9,7 +9,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -28,6 +28,8 @@ LARGEST_INTEGER = 2**63 - 1
 # A model provider fetches the address of a file; nothing inside the house answers to these two.
 FILE_SCHEMES = ("https", "data")
 MAX_TAGS = 64
+# A hundred years: a calendar ends, and a longer life is one without an end.
+LONGEST_LIFE_MS = 100 * 366 * 24 * 3600 * 1000
 MAX_MEMBERS = 16
 
 
@@ -125,6 +127,16 @@ def tags_field(body: Mapping[str, Any]) -> list[str]:
     if not all(isinstance(tag, str) and 1 <= len(tag) <= answers.MAX_ID_CHARACTERS for tag in tags):
         malformed("a tag is a string of 1 to 256 characters")
     return tags
+
+
+def lifetime_field(body: Mapping[str, Any], name: str) -> timedelta | None:
+    """How long a conversation lives, in milliseconds; None: for ever (R-048)."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LONGEST_LIFE_MS:
+        malformed(f"{name} must be a whole number from 1 to {LONGEST_LIFE_MS}")
+    return timedelta(milliseconds=value)
 
 
 # -- queries: every value is a string ----------------------------------------------------------------------------------

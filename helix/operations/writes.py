@@ -10,7 +10,7 @@ from helix import answers
 from helix.answers import bounded_text, flag, malformed, parse_submission, required_text, text_field
 from helix.errors import PayloadTooLarge
 from helix.operations.asked import Asked, Reply
-from helix.operations.bodies import SUBMIT, named_field, object_field, parse_message, tags_field
+from helix.operations.bodies import SUBMIT, lifetime_field, named_field, object_field, parse_message, tags_field
 from helix.operations.rate import count_submit
 from helix.rows.runs import Entered
 from helix.services.claims import claim_call
@@ -57,6 +57,7 @@ def create(asked: Asked) -> Reply:
         tags=tags_field(asked.body),
         metadata=object_field(asked.body, "metadata"),
         state=object_field(asked.body, "state"),
+        expires_after=lifetime_field(asked.body, "expiresAfterMs"),
         now=asked.now,
     )
     return Reply(201, {"sessionId": str(session.id)})
@@ -71,6 +72,7 @@ def begin(asked: Asked) -> Reply:
         state=object_field(asked.body, "state"),
         metadata=object_field(asked.body, "metadata"),
         delegation_id=text_field(asked.body, "delegationId"),
+        expires_after=lifetime_field(asked.body, "expiresAfterMs"),
         now=asked.now,
     )
     return _entered(entered, asked.session_id or entered.session_id)

@@ -7,7 +7,7 @@ it finds there and queues at most one run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -43,10 +43,12 @@ def start(
     state: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     delegation_id: str | None = None,
+    expires_after: timedelta | None = None,
 ) -> runs.Entered:
     """Begin a conversation with its first message; while that run is live a repeat gives the same answer (R-359).
 
-    session_id: the alias under which the client knows the conversation. Raises: `NotFound` for an unknown agent type,
+    session_id: the alias under which the client knows the conversation. expires_after: how long a conversation that
+    this call creates lives (R-048); None: for ever. Raises: `NotFound` for an unknown agent type,
     `AlreadyCompleted` for a session that has ended a turn, `StateTooLarge`.
     """
     try:
@@ -65,6 +67,7 @@ def start(
                     metadata=metadata,
                     state=state,
                     delegation_id=delegation_id,
+                    expires_after=expires_after,
                 )
                 return _enter_fresh(session, principal, message, now)
         except IntegrityError:

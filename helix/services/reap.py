@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import Model
 
 from helix.models import (
@@ -29,6 +28,7 @@ from helix.models import (
     UsageRecord,
 )
 from helix.rows.attempts import tried_again
+from helix.rows.tree import locked
 
 BATCH = 1000
 
@@ -54,18 +54,29 @@ def expired_roots(*, now: datetime, limit: int = 20) -> Sequence[tuple[UUID, str
 
 
 @tried_again
-def reap_batch(*, root_id: UUID) -> int:
-    """Delete one batch of an expired conversation's rows; 0 when nothing is left of it."""
-    with transaction.atomic(durable=True):
-        for table, path in _BY_ROOT:
-            page = list(table._default_manager.filter(**{path: root_id}).values_list("pk", flat=True)[:BATCH])
-            if page:
-                return table._default_manager.filter(pk__in=page).delete()[0]
-        PendingCall.objects.filter(root_id=root_id).update(late_notice=None)
-        page = list(Message.objects.filter(session__root_id=root_id).values_list("pk", flat=True)[:BATCH])
+def reap_batch(*, root_id: UUID, now: datetime) -> int:
+    """Delete one batch of an expired conversation's rows, under its lock.
+
+    0: nothing is left of it, or under the lock its life is not over.
+    """
+    try:
+        with locked(root_id, now) as tree:
+            expires_at = tree.root.expires_at
+            return _delete_batch(root_id) if expires_at is not None and expires_at <= now else 0
+    except Session.DoesNotExist:
+        return 0
+
+
+def _delete_batch(root_id: UUID) -> int:
+    for table, path in _BY_ROOT:
+        page = list(table._default_manager.filter(**{path: root_id}).values_list("pk", flat=True)[:BATCH])
         if page:
-            return Message.objects.filter(pk__in=page).delete()[0]
-        return _delete_tree(root_id)
+            return table._default_manager.filter(pk__in=page).delete()[0]
+    PendingCall.objects.filter(root_id=root_id).update(late_notice=None)
+    page = list(Message.objects.filter(session__root_id=root_id).values_list("pk", flat=True)[:BATCH])
+    if page:
+        return Message.objects.filter(pk__in=page).delete()[0]
+    return _delete_tree(root_id)
 
 
 def _delete_tree(root_id: UUID) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -27,9 +27,11 @@ def create_session(
     tags: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
+    expires_after: timedelta | None = None,
 ) -> Session:
     """A new conversation of the principal, idle.
 
+    expires_after: how long it lives (R-048); None: for ever.
     Raises: `NotFound` for an agent type that is not registered; `ValidationFailed` for an alias in use;
     `StateTooLarge`; `AgentResolutionFailed`.
     """
@@ -40,7 +42,14 @@ def create_session(
     try:
         with transaction.atomic():
             return insert_root(
-                agent, owner=principal.id, now=now, client_id=client_id, tags=tags, metadata=metadata, state=state
+                agent,
+                owner=principal.id,
+                now=now,
+                client_id=client_id,
+                tags=tags,
+                metadata=metadata,
+                state=state,
+                expires_after=expires_after,
             )
     except IntegrityError as taken:
         raise ValidationFailed("You use this client id already.", cause="client_id") from taken

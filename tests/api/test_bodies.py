@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +13,11 @@ from pytest_django.fixtures import Settings
 
 from helix.agents import client_tool
 from helix.models import PendingCall
+from helix.operations.bodies import LONGEST_LIFE_MS
 from tests.api.conftest import Door, body_of, locate
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
-from tests.kit.world import World
+from tests.kit.world import World, session_of
 
 pytestmark = pytest.mark.django_db
 
@@ -222,6 +224,11 @@ def test_a_message_says_something(owner: Door, world: World, agent: AgentMaker, 
         {"tags": [""]},
         {"tags": ["t"] * 65},
         {"clientId": ""},
+        {"expiresAfterMs": 0},
+        {"expiresAfterMs": True},
+        {"expiresAfterMs": 1.5},
+        {"expiresAfterMs": "1000"},
+        {"expiresAfterMs": LONGEST_LIFE_MS + 1},
     ],
 )
 def test_a_session_is_created_from_the_right_types_only(
@@ -231,6 +238,22 @@ def test_a_session_is_created_from_the_right_types_only(
     good = {"agentType": agent(ScriptedModel(["ok"])).name}
     assert owner.post("sessions", {**good, **wrong}).status_code == 400
     assert owner.post("sessions", good).status_code == 201
+
+
+@pytest.mark.parametrize("life", [1, LONGEST_LIFE_MS])
+def test_a_conversation_is_given_its_life_in_milliseconds(
+    owner: Door, world: World, agent: AgentMaker, life: int
+) -> None:
+    """R-048: `sessions` and `start` alike. Control: without the field it lives for ever."""
+    good = {"agentType": agent(ScriptedModel(["ok"])).name}
+    made = [
+        owner.post("sessions", {**good, "expiresAfterMs": life}),
+        owner.post("start", {**good, "message": "hi", "expiresAfterMs": life}),
+        owner.post("sessions", {**good, "expiresAfterMs": None}),
+    ]
+    lives = [session_of(UUID(body_of(answer)["sessionId"])).expires_at for answer in made]
+    until = world.now + timedelta(milliseconds=life)
+    assert lives == [until, until, None]
 
 
 def test_a_name_in_the_path_obeys_the_bounds_of_one_in_a_body(owner: Door, free: UUID) -> None:

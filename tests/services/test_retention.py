@@ -13,7 +13,7 @@ from helix import selectors, tasks
 from helix.agents import Agent
 from helix.errors import CursorTooOld, NotFound
 from helix.models import CallOwnership, Message, PendingCall, Run, Session, StreamEvent, UsageRecord
-from helix.services import retention
+from helix.services import reap, retention
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
 from tests.kit.tools import child_agent, locate
@@ -60,6 +60,33 @@ def test_a_conversation_is_kept_until_its_instant_and_for_ever_without_one(world
     world.tick(seconds=1)
     call_command("helix_reap", verbosity=0)
     assert list(Session.objects.values_list("id", flat=True)) == [eternal]
+
+
+def test_a_conversation_whose_life_was_lengthened_meanwhile_is_kept(world: World, agent: AgentMaker) -> None:
+    """R-048: the sweep found it expired; what counts is what the row says under the lock. Control: it expires again."""
+    session_id = world.started(agent(ScriptedModel(["hi"])))
+    expire(session_id)
+    world.tick(days=2)
+    assert [found for found, _ in reap.expired_roots(now=world.now)] == [session_id]
+    Session.objects.filter(pk=session_id).update(expires_at=world.now + timedelta(days=1))
+    assert reap.reap_batch(root_id=session_id, now=world.now) == 0
+    assert events(session_id) != []
+    world.tick(days=1)
+    while reap.reap_batch(root_id=session_id, now=world.now):
+        pass
+    assert not Session.objects.exists()
+    assert reap.reap_batch(root_id=session_id, now=world.now) == 0
+
+
+def test_a_conversation_may_be_given_its_life_when_it_begins(world: World, agent: AgentMaker) -> None:
+    """R-048: created or started; a repeated start gives no new life."""
+    model = ScriptedModel(["hi"])
+    created = world.create(agent(model), expires_after=timedelta(hours=1))
+    declared = agent(model)
+    started = world.start(declared, session_id="desk", expires_after=timedelta(hours=2))
+    world.start(declared, session_id="desk", expires_after=timedelta(days=1))
+    lives = dict(Session.objects.values_list("id", "expires_at"))
+    assert lives == {created: T0 + timedelta(hours=1), started: T0 + timedelta(hours=2)}
 
 
 def test_old_usage_goes_in_batches_and_what_is_younger_stays(
