@@ -14,7 +14,7 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.db.models import Q
 
-from helix import jsontext, wire
+from helix import clock, jsontext, wire
 from helix.agents import lookup
 from helix.errors import HelixError
 from helix.models import PendingCall, Session
@@ -140,7 +140,7 @@ def _read_cursor(text: str) -> tuple[datetime, UUID] | None:
     """None: no cursor, or one that nobody was given; the list then begins at its start."""
     instant, _, call_id = text.partition("~")
     try:
-        exposed_at, key = datetime.fromisoformat(instant), UUID(call_id)
+        exposed_at, key = clock.in_utc(datetime.fromisoformat(instant)), UUID(call_id)
     except ValueError:
         return None
-    return (exposed_at, key) if exposed_at.tzinfo else None
+    return None if exposed_at is None else (exposed_at, key)

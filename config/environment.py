@@ -71,7 +71,7 @@ class Environment:
     def url(self, name: str, default: str, schemes: tuple[str, ...]) -> str:
         """An address with one of ``schemes``. The address itself is never shown: it may hold a password."""
         text = self.text(name, default)
-        if urlsplit(text).scheme in schemes:
+        if scheme_of(text) in schemes:
             return text
         self._complain(name, f"must be an address that begins with one of {', '.join(s + '://' for s in schemes)}")
         return default
@@ -97,6 +97,14 @@ class Environment:
 
     def _complain(self, name: str, message: str) -> None:
         self.problems.append(conf.EnvironmentProblem(name, f"{name} {message}."))
+
+
+def scheme_of(address: str) -> str:
+    """What an address begins with; nothing for a text whose host cannot be read."""
+    try:
+        return urlsplit(address).scheme
+    except ValueError:
+        return ""
 
 
 def _sqlite(path: Path) -> dict[str, Any]:

@@ -41,3 +41,13 @@ def installed(port: Clock) -> Iterator[Clock]:
         yield port
     finally:
         _port = before
+
+
+def in_utc(instant: datetime | None) -> datetime | None:
+    """What a peer or a client named, in UTC; None without an offset, or one that leads out of the calendar's years."""
+    if instant is None or instant.tzinfo is None:
+        return None
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        return None

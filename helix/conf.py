@@ -72,6 +72,10 @@ def _is_positive_number(value: Any) -> bool:
     return is_number and 0 < value < float("inf")
 
 
+def _no_more_than(most: int, accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: accepts(value) and value <= most
+
+
 def _parse_number(text: str) -> int | float:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
@@ -87,13 +91,47 @@ def _is_dotted(value: Any) -> bool:
 
 def _is_level_map(value: Any) -> bool:
     names = logging.getLevelNamesMapping()
-    return isinstance(value, Mapping) and all(isinstance(key, str) and value[key] in names for key in value)
+    return isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(level, str) and level in names for key, level in value.items()
+    )
 
 
-TIMEOUT_MS: Final = Kind("a positive whole number of milliseconds, or None", _is_positive_integer, int, optional=True)
+# A hundred years. A longer wait would leave the calendar of the database; "for ever" is spelled None.
+LONGEST_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
+LONGEST_SECONDS: Final = LONGEST_MS // 1000
+LONGEST_DAYS: Final = 36_500
+# What a process waits between two beats: a pause that the operating system can be asked for.
+LONGEST_BEAT_SECONDS: Final = 24 * 60 * 60
+
+TIMEOUT_MS: Final = Kind(
+    f"a positive whole number of milliseconds, at most {LONGEST_MS}, or None",
+    _no_more_than(LONGEST_MS, _is_positive_integer),
+    int,
+    optional=True,
+)
 POSITIVE: Final = Kind("a positive whole number", _is_positive_integer, int)
 OPTIONAL_POSITIVE: Final = Kind("a positive whole number, or None", _is_positive_integer, int, optional=True)
-SECONDS: Final = Kind("a positive number of seconds", _is_positive_number, _parse_number)
+DAYS: Final = Kind(
+    f"a positive whole number of days, at most {LONGEST_DAYS}, or None",
+    _no_more_than(LONGEST_DAYS, _is_positive_integer),
+    int,
+    optional=True,
+)
+SECONDS: Final = Kind(
+    f"a positive number of seconds, at most {LONGEST_SECONDS}",
+    _no_more_than(LONGEST_SECONDS, _is_positive_number),
+    _parse_number,
+)
+BEAT_SECONDS: Final = Kind(
+    f"a positive number of seconds, at most {LONGEST_BEAT_SECONDS}",
+    _no_more_than(LONGEST_BEAT_SECONDS, _is_positive_number),
+    _parse_number,
+)
+WHOLE_SECONDS: Final = Kind(
+    f"a positive whole number of seconds, at most {LONGEST_SECONDS}",
+    _no_more_than(LONGEST_SECONDS, _is_positive_integer),
+    int,
+)
 FLAG: Final = Kind("True or False", lambda value: isinstance(value, bool), _parse_flag)
 TEXT: Final = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value), str, optional=True)
 DOTTED: Final = Kind("a callable or a dotted path to one", _is_dotted, str, optional=True)
@@ -127,20 +165,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("HELIX_MAX_CHAT_BODY_BYTES", 10_485_760, POSITIVE, "Bytes of one request body on the chat routes."),
     Setting("HELIX_MAX_STATE_BYTES", None, OPTIONAL_POSITIVE, "UTF-8 bytes of a session's custom state; None: no cap."),
     Setting("HELIX_SUBMITS_PER_MINUTE", 60, POSITIVE, "Submits per minute, per session and principal."),
-    Setting("HELIX_LEASE_SECONDS", 30, SECONDS, "How long a worker may be silent before its run is taken over."),
-    Setting("HELIX_LEASE_RENEW_SECONDS", 10, SECONDS, "How often a worker renews its lease."),
-    Setting("HELIX_SWEEP_SECONDS", 1, SECONDS, "How often the sweep looks for due work."),
+    Setting("HELIX_LEASE_SECONDS", 30, BEAT_SECONDS, "How long a worker may be silent before its run is taken over."),
+    Setting("HELIX_LEASE_RENEW_SECONDS", 10, BEAT_SECONDS, "How often a worker renews its lease."),
+    Setting("HELIX_SWEEP_SECONDS", 1, BEAT_SECONDS, "How often the sweep looks for due work."),
     Setting("HELIX_SWEEP_GRACE_SECONDS", 60, SECONDS, "A sweep gap beyond this shifts every open deadline."),
     Setting("HELIX_CRASH_BUDGET", 3, POSITIVE, "Failed starts of a run before it is given up."),
     Setting("HELIX_STREAM_SILENCE_SECONDS", 120, SECONDS, "Silence of a model stream before it counts as stalled."),
-    Setting("HELIX_TOKEN_SECONDS", 900, POSITIVE, "Life of a signed session token."),
+    Setting("HELIX_TOKEN_SECONDS", 900, WHOLE_SECONDS, "Life of a signed session token."),
     Setting("HELIX_REMOTE_DEBT_WINDOW_SECONDS", 86_400, SECONDS, "How long an answer owed to a peer is retried."),
     Setting("HELIX_SCRUB", None, DOTTED, "Sees every submitted error before it is stored."),
     Setting("HELIX_LOG_LEVELS", {}, LEVELS, "Levels of single log events, as JSON."),
     Setting("HELIX_VERBOSE_VALIDATION_ERRORS", False, FLAG, "Refusals repeat every violation of a schema."),
     Setting("HELIX_VALIDATE_RESULTS", True, FLAG, "Check client results against the tool's output schema."),
-    Setting("HELIX_EVENT_RETENTION_DAYS", None, OPTIONAL_POSITIVE, "Days that stream events are kept; None: for ever."),
-    Setting("HELIX_USAGE_RETENTION_DAYS", None, OPTIONAL_POSITIVE, "Days that usage rows are kept; None: for ever."),
+    Setting("HELIX_EVENT_RETENTION_DAYS", None, DAYS, "Days that stream events are kept; None: for ever."),
+    Setting("HELIX_USAGE_RETENTION_DAYS", None, DAYS, "Days that usage rows are kept; None: for ever."),
     Setting("HELIX_WORKER", "in_process", one_of("in_process", "celery"), "Where runs are driven."),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
@@ -171,7 +209,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], li
             continue
         try:
             value = None if text.lower() == "none" else setting.kind.parse(text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, RecursionError):
             value = text
         if problem := setting.problem(value):
             problems.append(EnvironmentProblem(setting.name, problem))

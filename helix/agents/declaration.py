@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from django.core.exceptions import ImproperlyConfigured
 
 from helix import schemas
+from helix.conf import LONGEST_MS
 
 
 class Unset(Enum):
@@ -29,9 +30,6 @@ UNSET: Final = Unset.UNSET
 """This level says nothing, so the next one is asked. ``None`` says something: no deadline (R-175, R-230)."""
 
 Wait: TypeAlias = int | Literal[Unset.UNSET] | None
-
-# A hundred years. A longer wait would leave the calendar of the database; "for ever" is spelled None.
-LONGEST_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
 
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model provider takes
 _AGENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")

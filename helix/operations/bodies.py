@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.utils.dateparse import parse_datetime
 
-from helix import answers, conf, jsontext
+from helix import answers, clock, conf, jsontext
 from helix.answers import malformed, object_of, required_text
 from helix.errors import PayloadTooLarge
 
@@ -175,9 +175,7 @@ def instant_field(query: Mapping[str, Any], name: str) -> datetime | None:
         instant = parse_datetime(text)
     except ValueError:
         instant = None
-    if instant is None or instant.tzinfo is None:
-        malformed(f"{name} must be an instant with an offset")
-    return instant
+    return clock.in_utc(instant) or malformed(f"{name} must be an instant with an offset")
 
 
 def uuid_field(query: Mapping[str, Any], name: str) -> UUID | None:

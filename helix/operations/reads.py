@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from helix import selectors, wire
+from helix import clock, selectors, wire
 from helix.answers import malformed, required_text, text_field
 from helix.operations.asked import Asked, Reply
 from helix.operations.bodies import (
@@ -41,6 +41,8 @@ def events(asked: Asked) -> Reply:
     limit = integer_field(asked.body, "limit", EVENTS_PAGE, low=1, high=LARGEST_EVENTS_PAGE, clamp=True)
     with selectors.consistent_read():
         root = selectors.session_for(asked.principal, asked.session)
+        if after > root.stream_sequence:
+            malformed("after is beyond the stream")
         found = selectors.events_after(root.id, after, limit)
     body: dict[str, Any] = {
         "events": [wire.event(row) for row in found],
@@ -103,10 +105,10 @@ def _after_session(asked: Asked) -> tuple[datetime, UUID] | None:
     if keys is None:
         return None
     try:
-        created_at, key = datetime.fromisoformat(keys[0]), UUID(keys[1])
+        created_at, key = clock.in_utc(datetime.fromisoformat(keys[0])), UUID(keys[1])
     except ValueError:
         malformed("cursor is not one of this server's")
-    if created_at.tzinfo is None:
+    if created_at is None:
         malformed("cursor is not one of this server's")
     return created_at, key
 

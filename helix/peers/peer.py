@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from django.utils.dateparse import parse_datetime
 
-from helix import schemas
+from helix import clock, schemas
 from helix.peers.port import (
     Exchange,
     PeerCall,
@@ -165,9 +165,7 @@ def _instant(value: Any) -> datetime | None:
         found = parse_datetime(value) if isinstance(value, str) else None
     except ValueError:
         found = None
-    if found is None or found.tzinfo is None:
-        _nonsense("deadlineAt")
-    return found
+    return clock.in_utc(found) or _nonsense("deadlineAt")
 
 
 def _schema(value: Any) -> dict[str, Any] | None:

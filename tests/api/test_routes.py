@@ -13,6 +13,7 @@ from helix import selectors
 from helix.agents import Agent
 from helix.loop import ModelError
 from helix.models import CallAudit, PendingCall, Session
+from helix.operations.bodies import cursor_of
 from helix.selectors import SessionFilters
 from tests.api.conftest import CANARY, Door, body_of, locate, look_up
 from tests.fixtures import AgentMaker
@@ -302,9 +303,15 @@ def test_sessions_are_filtered(owner: Door, operator: Door, world: World, talker
         ("sessions", {"status": "bored"}),
         ("sessions", {"createdAfter": "2026-03-01"}),
         ("sessions", {"createdAfter": "2026-13-01T00:00:00Z"}),
+        # In UTC, these are outside the years that a calendar has.
+        ("sessions", {"createdAfter": "0001-01-01T00:00:00+14:00"}),
+        ("sessions", {"createdBefore": "9999-12-31T23:59:59-14:00"}),
+        ("sessions", {"cursor": cursor_of("0001-01-01T00:00:00+14:00", str(UUID(int=1)))}),
+        ("sessions", {"cursor": cursor_of("9999-12-31T23:59:59-14:00", str(UUID(int=1)))}),
         ("sessions", {"tag": "a\x00b"}),
         ("sessions/{id}/events", {"after": "-1"}),
         ("sessions/{id}/events", {"after": str(2**63)}),
+        ("sessions/{id}/events", {"after": "4000"}),
         ("sessions/{id}/events", {"after": "²"}),
         ("sessions/{id}/calls", {"state": "lost"}),
         ("sessions/{id}/checkpoints", {"cursor": "bnVsbA"}),

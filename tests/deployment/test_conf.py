@@ -9,7 +9,9 @@ from pytest_django import Settings
 
 from helix import conf
 
-NUMBERS = [each for each in conf.SETTINGS if each.kind in (conf.POSITIVE, conf.SECONDS)]
+NUMBERS = [
+    each for each in conf.SETTINGS if each.kind in (conf.POSITIVE, conf.SECONDS, conf.BEAT_SECONDS, conf.WHOLE_SECONDS)
+]
 TIMEOUTS = [each for each in conf.SETTINGS if each.kind is conf.TIMEOUT_MS]
 
 
@@ -46,6 +48,28 @@ def test_a_timeout_is_a_positive_whole_number_or_none(setting: conf.Setting, val
 def test_a_number_that_must_be_there_is_positive_and_finite(setting: conf.Setting, value: object) -> None:
     assert setting.problem(value) is not None
     assert setting.problem(1) is None
+
+
+MOST = {
+    conf.TIMEOUT_MS: 3_153_600_000_000,
+    conf.SECONDS: 3_153_600_000,
+    conf.WHOLE_SECONDS: 3_153_600_000,
+    conf.BEAT_SECONDS: 86_400,
+    conf.DAYS: 36_500,
+}
+
+
+@pytest.mark.parametrize("setting", [each for each in conf.SETTINGS if each.kind in MOST], ids=by_name)
+def test_a_span_of_time_ends_within_the_calendar(setting: conf.Setting) -> None:
+    """A longer one passes for a number, and then breaks every run that adds it to an instant."""
+    most = MOST[setting.kind]
+    assert setting.problem(most) is None
+    assert str(most) in (setting.problem(most + 1) or "")
+
+
+def test_every_setting_that_names_a_span_of_time_has_such_an_end() -> None:
+    spans = {each.name for each in conf.SETTINGS if each.name.endswith(("_MS", "_SECONDS", "_DAYS"))}
+    assert spans == {each.name for each in conf.SETTINGS if each.kind in MOST}
 
 
 def test_a_name_outside_the_table_is_a_mistake_of_the_caller() -> None:
@@ -85,6 +109,9 @@ def test_the_text_of_a_variable_becomes_a_typed_value(name: str, text: str, valu
         ("HELIX_SWEEP_SECONDS", "1e999"),
         ("HELIX_VALIDATE_RESULTS", "perhaps"),
         ("HELIX_LOG_LEVELS", '{"run.takeover": "SHOUT"}'),
+        ("HELIX_LOG_LEVELS", '{"run.takeover": {}}'),
+        ("HELIX_LOG_LEVELS", '{"run.takeover": ["ERROR"]}'),
+        ("HELIX_LOG_LEVELS", "[" * 100_000),
         ("HELIX_LOG_LEVELS", "{"),
         ("HELIX_WORKER", "threads"),
         ("HELIX_SCRUB", "scrub"),

@@ -85,6 +85,15 @@ def test_an_address_of_another_scheme_is_named_without_being_shown() -> None:
     assert "secret" not in environment.problems[0].message
 
 
+@pytest.mark.parametrize("address", ["redis://[x", "redis://me]@h", "redis://[1.2.3.4]"])
+def test_an_address_without_a_readable_host_is_named_like_any_other(address: str) -> None:
+    environment = Environment({"BAD": address, "DATABASE_URL": address.replace("redis", "postgres") + "/n"})
+    assert environment.url("BAD", "memory://", ("memory", "redis")) == "memory://"
+    assert environment.database("DATABASE_URL", DEFAULT)["NAME"] == DEFAULT
+    assert [problem.name for problem in environment.problems] == ["BAD", "DATABASE_URL"]
+    assert not any(address in problem.message for problem in environment.problems)
+
+
 def test_a_local_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "secret_key"
     first = local_secret(path)
