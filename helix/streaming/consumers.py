@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from autobahn.exception import Disconnected
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from helix.edge.attaching import Attachment, attach
@@ -19,6 +20,7 @@ from helix.edge.frames import head_text, reply_text
 from helix.edge.hub import hub
 from helix.edge.refusals import refusal_of
 from helix.edge.threads import act_in_thread, read_in_thread
+from helix.errors import NotFound
 from helix.principals import Principal
 from helix.streaming import commands, inbox
 from helix.streaming.commands import Command, UnknownFrame, parse_frame
@@ -28,6 +30,8 @@ from helix.streaming.refusals import close_code
 # A longer frame is parsed in a thread: the loop of all sockets must not wait for it.
 INLINE_CHARACTERS: Final = 32_768
 BAD_FRAME: Final = 4400
+# How a transport says that nobody is there any more: daphne's own, and what the ASGI specification asks of servers.
+GONE: Final = (Disconnected, OSError)
 
 
 class Socket(AsyncWebsocketConsumer):
@@ -40,12 +44,30 @@ class Socket(AsyncWebsocketConsumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_gone = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve the socket. One that vanishes while it is written to has ended like any other: nobody failed."""
+
+        async def send_while_there(message: Any) -> None:
+            if self._is_gone:
+                return
+            try:
+                await send(message)
+            except GONE:
+                self._is_gone = True
+                self._end_tasks()
+
+        await super().__call__(scope, receive, send_while_there)
 
     async def disconnect(self, code: int) -> None:
+        await asyncio.gather(*self._end_tasks(), return_exceptions=True)
+
+    def _end_tasks(self) -> list[asyncio.Task[None]]:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` until it ends or the socket is gone."""
@@ -158,3 +180,13 @@ class InboxSocket(Socket):
                 await self.send(reply_text(command.request_id, 200, {}))
                 return
         await self.close(BAD_FRAME, "validation_error")
+
+
+class NoSocket(Socket):
+    """Any other path: refused like a session that is not there. Without it, a mistyped address would be our failure."""
+
+    operation = "ws-unknown"
+
+    async def connect(self) -> None:
+        await self.accept(chosen_subprotocol(self.scope))
+        await self.refuse(NotFound("There is no such route."))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 
-from helix.streaming.consumers import InboxSocket, SessionSocket
+from helix.streaming.consumers import InboxSocket, NoSocket, SessionSocket
 
 websocket_urlpatterns = [
     path("ws/sessions/<str:session_id>/", SessionSocket.as_asgi()),
     path("ws/inbox/", InboxSocket.as_asgi()),
+    re_path("", NoSocket.as_asgi()),
 ]

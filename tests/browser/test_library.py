@@ -500,6 +500,17 @@ def test_reconnecting_doubles_to_thirty_seconds_and_starts_nothing(play: Play) -
     assert (again, writes) == ([500], 0)
 
 
+@pytest.mark.parametrize("code", [4500, 4503])
+def test_a_server_in_trouble_is_asked_again_like_after_a_dropped_connection(play: Play, code: int) -> None:
+    """I-55."""
+    assert play(f"""
+        const it = await world();
+        it.sockets[0].onClose({code});
+        await it.settle();
+        return [await it.fire(), it.sockets.length, it.sockets.at(-1).path];
+    """) == [[500], 2, "sessions/s/?after=10"]
+
+
 @pytest.mark.parametrize("code", [4401, 4403, 4404])
 def test_a_refused_socket_is_not_asked_again(play: Play, code: int) -> None:
     """R-367."""

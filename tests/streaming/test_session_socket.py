@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from autobahn.exception import Disconnected
+from channels.routing import URLRouter
+from django.db import OperationalError
 
 from helix.agents import client_tool
 from helix.models import Session, StreamEvent
+from helix.streaming.routing import websocket_urlpatterns
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
 from tests.kit.world import World
-from tests.streaming.conftest import aside, opened
+from tests.streaming.conftest import PATIENCE_SECONDS, aside, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -172,3 +178,53 @@ async def test_no_gap_and_no_duplicate_while_rows_are_written(streaming_world: W
     last = (await aside(Session.objects.get, pk=session)).stream_sequence
     assert await asyncio.gather(*early) == [list(range(1, last + 1))] * 3
     assert await asyncio.gather(*late) == [list(range(2, last + 1))] * 3
+
+
+@pytest.mark.parametrize("gone", [Disconnected("Attempt to send on a closed protocol"), BrokenPipeError()])
+async def test_a_socket_that_vanishes_while_it_is_written_to_ends_quietly(
+    paused: str, caplog: pytest.LogCaptureFixture, gone: Exception
+) -> None:
+    """Nobody failed: no error is logged, nothing more is sent, and the reading ends."""
+    sent: list[str] = []
+    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message["type"])
+        if message["type"] == "websocket.send":
+            incoming.put_nowait({"type": "websocket.receive", "text": '{"type": "ping"}'})
+            incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+            raise gone
+
+    headers = [(b"host", b"testserver"), (b"authorization", b"Bearer owner")]
+    scope = {"type": "websocket", "path": f"/ws/sessions/{paused}/", "headers": headers, "subprotocols": []}
+    scope |= {"scheme": "ws", "client": ["127.0.0.1", 50000], "server": ["testserver", 80], "query_string": b""}
+    incoming.put_nowait({"type": "websocket.connect"})
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await URLRouter(websocket_urlpatterns)(scope, incoming.get, send)
+    assert sent == ["websocket.accept", "websocket.send"]
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "closing"),
+    [(RuntimeError("a secret"), (4500, "transport_error")), (OperationalError(), (4503, "transport_error"))],
+)
+async def test_a_failure_closes_with_a_code_that_the_transport_may_send(
+    paused: str, monkeypatch: pytest.MonkeyPatch, failure: Exception, closing: tuple[int, str]
+) -> None:
+    """R-354. Applications may send 1000 and 3000 to 4999: with another code the socket would stay open."""
+
+    def fail(*args: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("helix.streaming.consumers.attach", fail)
+    async with opened(f"/ws/sessions/{paused}/") as client:
+        assert await client.closing() == closing
+
+
+@pytest.mark.parametrize("path", ["/ws/", "/ws/nobody/", "/ws/sessions/x", "/ws/sessions/a/b/", "/"])
+async def test_a_path_without_a_socket_is_refused_like_a_missing_session(streaming_world: World, path: str) -> None:
+    """R-367: accepted, then closed, as a browser sees no other refusal. What it goes on to say changes nothing."""
+    async with opened(path) as client:
+        await client.send("hello")
+        assert await client.closing() == (4404, "NOT_FOUND")
