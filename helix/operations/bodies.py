@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,6 +28,8 @@ SUBMIT_CAP_FACTOR = 4
 LARGEST_INTEGER = 2**63 - 1
 # A model provider fetches the address of a file; nothing inside the house answers to these two.
 FILE_SCHEMES = ("https", "data")
+# C0, DEL and C1 are the control characters.
+_NO_SEGMENT = re.compile(r"[/?#\x00-\x1f\x7f-\x9f]")
 MAX_TAGS = 64
 # A hundred years: a calendar ends, and a longer life is one without an end.
 LONGEST_LIFE_MS = 100 * 366 * 24 * 3600 * 1000
@@ -80,6 +83,17 @@ def named_field(body: Mapping[str, Any], name: str, given: str | None) -> str:
     return given
 
 
+def alias_field(given: str | None, name: str) -> str | None:
+    """A new conversation's alias, which every later address must be able to name.
+
+    Raises: `ValidationFailed` for one that no single segment of a path carries; servers, proxies and browsers change
+    such a path before it reaches a route.
+    """
+    if given is not None and (given in (".", "..") or _NO_SEGMENT.search(given)):
+        malformed(f"{name} must not be a dot or two, and has no '/', '?', '#' or control characters")
+    return given
+
+
 def parse_message(value: Any) -> list[dict[str, Any]]:
     """The parts of a user's message: a text, or a list of text and file parts.
 
@@ -95,7 +109,7 @@ def parse_message(value: Any) -> list[dict[str, Any]]:
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("type") == "text":
         text = part.get("text")
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or not text.strip():
             malformed("a text part needs a text")
         return {"type": "text", "text": text}
     if part.get("type") != "file":

@@ -10,7 +10,15 @@ from helix import answers
 from helix.answers import bounded_text, flag, malformed, parse_submission, required_text, text_field
 from helix.errors import PayloadTooLarge
 from helix.operations.asked import Asked, Reply
-from helix.operations.bodies import SUBMIT, lifetime_field, named_field, object_field, parse_message, tags_field
+from helix.operations.bodies import (
+    SUBMIT,
+    alias_field,
+    lifetime_field,
+    named_field,
+    object_field,
+    parse_message,
+    tags_field,
+)
 from helix.operations.rate import count_submit
 from helix.rows.runs import Entered
 from helix.services.claims import claim_call
@@ -53,7 +61,7 @@ def create(asked: Asked) -> Reply:
     session = create_session(
         principal=asked.principal,
         agent_type=required_text(asked.body, "agentType"),
-        client_id=text_field(asked.body, "clientId"),
+        client_id=alias_field(text_field(asked.body, "clientId"), "clientId"),
         tags=tags_field(asked.body),
         metadata=object_field(asked.body, "metadata"),
         state=object_field(asked.body, "state"),
@@ -68,7 +76,7 @@ def begin(asked: Asked) -> Reply:
         principal=asked.principal,
         agent_type=required_text(asked.body, "agentType"),
         message=parse_message(asked.body.get("message")),
-        session_id=asked.session_id,
+        session_id=alias_field(asked.session_id, "sessionId"),
         state=object_field(asked.body, "state"),
         metadata=object_field(asked.body, "metadata"),
         delegation_id=text_field(asked.body, "delegationId"),

@@ -6,13 +6,14 @@ import io
 import json
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
 from pytest_django.fixtures import Settings
 
 from helix.agents import client_tool
-from helix.models import PendingCall
+from helix.models import PendingCall, Session
 from helix.operations.bodies import LONGEST_LIFE_MS
 from tests.api.conftest import Door, body_of, locate
 from tests.fixtures import AgentMaker
@@ -192,12 +193,14 @@ def test_unknown_fields_are_ignored(owner: Door, free: UUID) -> None:
     [
         None,
         "",
+        " \n\t\u3000",
         [],
         7,
         {},
         ["hello"],
         [{"type": "text"}],
         [{"type": "text", "text": ""}],
+        [{"type": "text", "text": "  "}],
         [{"type": "image", "text": "x"}],
         [{"type": "file", "url": "http://169.254.169.254/", "mediaType": "image/png"}],
         [{"type": "file", "url": "file:///etc/passwd", "mediaType": "text/plain"}],
@@ -254,6 +257,21 @@ def test_a_conversation_is_given_its_life_in_milliseconds(
     lives = [session_of(UUID(body_of(answer)["sessionId"])).expires_at for answer in made]
     until = world.now + timedelta(milliseconds=life)
     assert lives == [until, until, None]
+
+
+@pytest.mark.parametrize("alias", [".", "..", "a/b", "a?b", "a#b", "a\nb", "a\x7fb", "a\x85b"])
+def test_an_alias_fits_into_one_segment_of_a_path(owner: Door, world: World, agent: AgentMaker, alias: str) -> None:
+    """R-365: under another one the conversation would begin, and no route could name it."""
+    name = agent(ScriptedModel(["ok"])).name
+    for path, field in (("sessions", "clientId"), ("start", "sessionId")):
+        body = {"agentType": name, "message": "hello", field: alias}
+        refused = owner.post(path, body)
+        assert (refused.status_code, body_of(refused)["code"]) == (400, "validation_error")
+    assert not Session.objects.exists()
+    # Control: whatever can be escaped is a name.
+    odd = "...a b%2F:é"
+    assert owner.post("sessions", {"agentType": name, "clientId": odd}).status_code == 201
+    assert owner.get(f"sessions/{quote(odd, safe='')}").status_code == 200
 
 
 def test_a_name_in_the_path_obeys_the_bounds_of_one_in_a_body(owner: Door, free: UUID) -> None:

@@ -55,7 +55,7 @@ def user_message(request: ChatRequest) -> list[dict[str, Any]]:
     said = [
         part
         for part in request.parts
-        if part["type"] == "file" or (part["type"] == "text" and part.get("text") not in ("", None))
+        if part["type"] == "file" or (part["type"] == "text" and str(part.get("text") or "").strip())
     ]
     return parse_message(said)
 
