@@ -285,7 +285,8 @@ def test_the_stop_of_a_removed_conversation_is_still_owed(world: World, peers: P
     session_id = world.started(crew(asking(), tools=[locate]))
     peers.settle()
     world.stop(session_id, StopKind.ABORT)
-    while reap_batch(root_id=session_id):
+    Session.objects.filter(pk=session_id).update(expires_at=world.now)
+    while reap_batch(root_id=session_id, now=world.now):
         pass
     assert not Session.objects.filter(pk=session_id).exists() and owed("stop").state == "owed"
     peers.settle()
