@@ -112,14 +112,14 @@ def _hide_messages(root: Session, point: Checkpoint, new: Run) -> None:
 
 def _discard_later_calls(tree: Tree, root: Session, kept: set[str]) -> None:
     """P-08: calls of steps that the rewind took back answer `rewound` from now on."""
-    calls = PendingCall.objects.filter(session_id=root.id).exclude(state=CallState.DISCARDED)
+    calls = PendingCall.objects.filter(session_id=root.id)
     later = [call for call in calls if call.tool_call_id not in kept]
     level = later
     while level:
-        # What a sub-agent asked for goes with the call that started it.
-        level = list(PendingCall.objects.filter(session__parent_call__in=level).exclude(state=CallState.DISCARDED))
-        later += level
-    PendingCall.objects.filter(pk__in=[call.pk for call in later]).update(
+        # What a sub-agent asked for goes with the call that started it, also when a stop had closed that one.
+        level = list(PendingCall.objects.filter(session__parent_call__in=level))
+        later = [*later, *level]
+    PendingCall.objects.filter(pk__in=[call.pk for call in later]).exclude(state=CallState.DISCARDED).update(
         state=CallState.DISCARDED, discard_reason=DiscardReason.REWOUND, settled_at=tree.now
     )
     _forget(tree, [call.tool_call_id for call in later])

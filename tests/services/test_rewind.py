@@ -171,6 +171,23 @@ def test_what_rewound_sub_agents_asked_for_is_rewound_with_them(world: World, ag
     assert refused.value.fields["reason"] == "rewound" and not CallTombstone.objects.exists()
 
 
+def test_what_a_stopped_sub_agent_asked_for_is_rewound_too(world: World, agent: AgentMaker) -> None:
+    """P-08: the call that started it was closed by the stop, and what it had asked for before is past all the same."""
+    child = child_agent("child", ScriptedModel([call("locate", "c1")], [call("locate", "c2")]), tools=[locate])
+    model = ScriptedModel(["hi"], [call("subagent__child", "to", task="go")], ["done"])
+    session_id = world.started(agent(model, sub_agents=[child]))
+    world.send(session_id, "delegate")
+    world.drain()
+    world.submit(session_id, "c1", result=1)
+    world.drain()
+    world.stop(session_id)
+    assert world.submit(session_id, "c1", result=1)["status"] == "already_completed"
+    back_to(world, session_id, points(session_id)[0])
+    with pytest.raises(UnknownToolCall) as refused:
+        world.submit(session_id, "c1", result=1)
+    assert refused.value.fields["reason"] == "rewound"
+
+
 def test_a_rewind_into_the_work_of_sub_agents_is_refused(world: World, agent: AgentMaker) -> None:
     """RT-21: typed, and nothing is written; before that work it is allowed once the work is over."""
     child = child_agent("scout", ScriptedModel([call("locate", "c1")], [call(FINISH_TOOL_NAME, n=1)]), tools=[locate])

@@ -113,7 +113,7 @@ class Histories(RuleBasedStateMachine):
     def perform(self, verb: Verb) -> None:
         """Do one verb to both and compare what they answer."""
         self._pass(1)
-        if verb.name in ("tick", "wait", "sweep"):
+        if verb.name in ("tick", "wait", "outage", "sweep"):
             self._let_time_pass(verb)
         elif verb.name == "submit":
             self._submit(verb)
