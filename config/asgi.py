@@ -20,12 +20,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 native = get_asgi_application()
 
 from a2wsgi import WSGIMiddleware  # noqa: E402
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.routing import ProtocolTypeRouter  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 
 from config.wsgi import application as wsgi  # noqa: E402
 from helix.edge.bodycap import BodyCap  # noqa: E402
-from helix.streaming.routing import websocket_urlpatterns  # noqa: E402
+from helix.streaming.routing import sockets  # noqa: E402
 
 # Daphne runs no system checks by itself; an unsafe deployment must not start through this door either.
 call_command("check", stdout=io.StringIO())
@@ -51,6 +51,6 @@ application = ProtocolTypeRouter(
     {
         "http": BodyCap(http),
         # Who opens a socket, from which page, is judged behind it: `helix.streaming.gate` refuses with a close code.
-        "websocket": URLRouter(websocket_urlpatterns),
+        "websocket": sockets,
     }
 )

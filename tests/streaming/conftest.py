@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.http import HttpRequest
 from pytest_django import Settings
@@ -17,7 +16,7 @@ from helix import nudges, wakes
 from helix.edge.threads import act_in_thread
 from helix.operations import Refusal
 from helix.principals import Principal
-from helix.streaming.routing import websocket_urlpatterns
+from helix.streaming.routing import sockets
 from tests.kit.world import OPERATOR, OWNER, REVIEWER, STRANGER, World
 
 R = TypeVar("R")
@@ -82,7 +81,7 @@ async def opened(path: str, *, who: str | None = "owner", **options: Any) -> Asy
     headers = options.pop("headers", [(b"host", b"testserver")])
     if who is not None:
         headers = [*headers, (b"authorization", f"Bearer {who}".encode())]
-    communicator = WebsocketCommunicator(URLRouter(websocket_urlpatterns), path, headers=headers, **options)
+    communicator = WebsocketCommunicator(sockets, path, headers=headers, **options)
     # What daphne puts into a scope and the communicator does not.
     communicator.scope.update(scheme="ws", client=["127.0.0.1", 50000], server=["testserver", 80])
     try:

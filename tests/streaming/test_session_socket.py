@@ -9,12 +9,11 @@ from uuid import uuid4
 
 import pytest
 from autobahn.exception import Disconnected
-from channels.routing import URLRouter
 from django.db import OperationalError
 
 from helix.agents import client_tool
 from helix.models import Session, StreamEvent
-from helix.streaming.routing import websocket_urlpatterns
+from helix.streaming.routing import sockets
 from tests.fixtures import AgentMaker
 from tests.kit.models import ScriptedModel, call
 from tests.kit.world import World
@@ -200,7 +199,7 @@ async def test_a_socket_that_vanishes_while_it_is_written_to_ends_quietly(
     scope |= {"scheme": "ws", "client": ["127.0.0.1", 50000], "server": ["testserver", 80], "query_string": b""}
     incoming.put_nowait({"type": "websocket.connect"})
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await URLRouter(websocket_urlpatterns)(scope, incoming.get, send)
+        await sockets(scope, incoming.get, send)
     assert sent == ["websocket.accept", "websocket.send"]
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
