@@ -28,6 +28,8 @@ def hand_back(*, finish_seconds: float = FINISH_SECONDS, give_back_seconds: floa
     REGISTRY.wait_until_quiet(finish_seconds)
     HOLDINGS.cut_all()
     is_empty = HOLDINGS.wait_until_empty(give_back_seconds)
+    # A body that honours its token may still be on its way out when its driver has left.
+    REGISTRY.wait_until_quiet(give_back_seconds)
     for body in REGISTRY.executing():
         log.warning("worker.body_left", extra={"runId": body.run_id, "toolCallId": body.tool_call_id})
     return is_empty and not REGISTRY.executing()

@@ -40,13 +40,14 @@ def principal_for(operation: str, scope: Scope) -> Principal:
 
 
 def read_waiting(principal: Principal) -> Waiting:
-    """The same queries as the lists (I-34): counts and lists cannot disagree."""
+    """The same queries as the lists (I-34), in one consistent read: counts and lists cannot disagree."""
     calls = selectors.reviewable_calls(principal).order_by("exposed_at", "id")
     conversations = selectors.awaiting_sessions(principal)
-    return Waiting(
-        approvals=tuple(calls.values_list("id", "exposed_at", "deadline_at")[:MOST_COMPARED]),
-        conversations=tuple(conversations.values_list("id", "waiting_since")[:MOST_COMPARED]),
-    )
+    with selectors.consistent_read():
+        return Waiting(
+            approvals=tuple(calls.values_list("id", "exposed_at", "deadline_at")[:MOST_COMPARED]),
+            conversations=tuple(conversations.values_list("id", "waiting_since")[:MOST_COMPARED]),
+        )
 
 
 async def pause(stirred: asyncio.Event) -> None:

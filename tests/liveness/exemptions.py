@@ -64,6 +64,12 @@ REAL_CLOCK_TESTS = {
     "tests.api.test_bodycap:answer_of receive_output": "asgiref's communicator has a bound of its own, one second",
     "tests.api.test_bodycap:answer_of receive_output 2": "the same",
     "tests.api.test_bodycap:answer_of wait": "the same",
+    "tests.chaos.__main__:watched.watch wait": "the storm ends some time, whatever it did to the processes",
+    "tests.chaos.bells.agents:_ring wait": "a body takes a moment, so that a worker can be killed inside it",
+    "tests.chaos.company:_pass wait": "a foreign process is asked again until it answers",
+    "tests.chaos.doors:Doors._ask wait": "the pause before a request is repeated at another server",
+    "tests.chaos.doors:Doors._open urlopen": "a server may be killed while it answers",
+    "tests.chaos.doors:Doors.stream wait": "the pause before a stream is joined again",
     "tests.concurrency.test_sqlite_writers:test_waiters_are_served_in_the_order_of_asking join": (
         "gives each waiter its place in the queue; the lock announces nobody"
     ),

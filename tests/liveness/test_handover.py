@@ -89,7 +89,7 @@ def test_a_body_that_does_not_finish_is_cut(world: World, agent: AgentMaker, rep
     session_id = world.start(agent(model, tools=[gate.tool(replay=replay)]))
     world.drop_hints()
     with working(world, current_run(session_id).id, gate) as worker:
-        assert handover.hand_back(finish_seconds=0)
+        assert handover.hand_back(finish_seconds=0, give_back_seconds=60)
         worker.end()
         given_back(session_id)
         gate.release()
