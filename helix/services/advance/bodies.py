@@ -135,7 +135,7 @@ def _pointer(key: str) -> str:
 
 def outcome_of_body(call: PendingCall, result: BodyResult) -> Outcome:
     note = edited_note(call.edited_arguments_json) if call.edited_arguments_json is not None else None
-    if result.kind in ("result", "no_result"):
+    if result.kind == "result":
         return Outcome(call, AnswerKind.RESULT, result_body(result.value), note=note)
     return Outcome(call, AnswerKind.ERROR, {"error": result.error or ""}, error_code=result.error_code, note=note)
 
