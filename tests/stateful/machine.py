@@ -19,34 +19,27 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from helix.agents import Agent, SubAgent, Tool, ToolContext, client_tool, registered, tool
 from helix.loop import ModelError, ModelRequest
-from helix.models import Checkpoint, PendingCall, RunLease
-from helix.services import retry, rewind
+from helix.models import RunLease
 from helix.services.advance import advance_run, bodies
 from helix.services.advance.claim import claim_run
-from helix.statuses import StopKind
 from tests.kit.crash import WorkerDied
 from tests.kit.invariants import Rows, check_invariants, check_nothing_is_forgotten
 from tests.kit.models import ScriptedModel, call
-from tests.kit.world import OPERATOR, OWNER, T0, new_world, said, sweeping_since
-from tests.stateful import plans, verbs, walk
+from tests.kit.world import T0, new_world, sweeping_since
+from tests.stateful import plans, walk
 from tests.stateful.observed import (
-    agree,
-    answer_of,
     differences,
-    live_messages,
     milliseconds,
     run_names,
-    told,
     transcript_of,
-    was_taken_back,
-    with_names,
 )
-from tests.stateful.plans import FITTING, Plan, Verb
+from tests.stateful.outside import Outside
+from tests.stateful.plans import Plan, Verb
 from tests.stateful.reference import LEASE, RETENTION, TOOLS, Reference
 from tests.stateful.reference import Run as ReferenceRun
 
 
-class Histories(RuleBasedStateMachine):
+class Histories(Outside, RuleBasedStateMachine):
     """The machine. ``steps`` counts what all of its runs did together."""
 
     steps: ClassVar[int] = 0
@@ -98,110 +91,6 @@ class Histories(RuleBasedStateMachine):
 
         options: dict[str, Any] = {"require_approval": True, "approval_timeout_ms": wait} if kind == "approval" else {}
         return tool(name=name, replay="safe" if safe else "never", **options)(body)
-
-    def _fresh(self) -> str:
-        self.issued += 1
-        return str(self.issued)
-
-    def _pass(self, milliseconds: int) -> None:
-        self.is_sound = False
-        self.world.tick(milliseconds=milliseconds)
-        self.ref.now += milliseconds
-
-    # -- verbs of the outside --------------------------------------------------------------------------------------
-
-    def perform(self, verb: Verb) -> None:
-        """Do one verb to both and compare what they answer."""
-        self._pass(1)
-        if verb.name in ("tick", "wait", "outage", "sweep"):
-            self._let_time_pass(verb)
-        elif verb.name == "submit":
-            self._submit(verb)
-        else:
-            done, wanted = getattr(self, f"_{verb.name}")(verb)
-            assert done == wanted, (verb, done, wanted)
-        # A commit of one's own has run its hooks when the verb returns.
-        self.world.commit()
-
-    def _let_time_pass(self, verb: Verb) -> None:
-        if verb.name != "sweep":
-            self._pass(verb.pick)
-        if verb.name == "wait":
-            sweeping_since(self.world.now)
-            self.ref.swept_at = self.ref.now
-        if verb.name != "tick":
-            self.world.sweep()
-            verbs.sweep(self.ref)
-
-    def _submit(self, verb: Verb) -> None:
-        call_id = self._call_to_answer(verb.pick)
-        value = f"value {self._fresh()}"
-        row = PendingCall.objects.filter(root_id=self.root_id, tool_call_id=call_id).first()
-        word = verb.word if verb.word != FITTING else "approve" if row and row.approval_id else "result"
-        if verbs.ANSWERS[word][0]:
-            approval_id = (row and row.approval_id) or "none"
-            body = {"kind": "approval-response", "approvalId": approval_id, "approved": word == "approve"}
-        else:
-            body = {word: value}
-        principal = OPERATOR if "kind" in body else OWNER
-        wanted = told(lambda: verbs.submit(self.ref, call_id, word, value))
-        answer = told(lambda: self.world.submit(self.root_id, call_id, principal=principal, **body))
-        if isinstance(answer, dict):
-            answer = with_names(answer, run_names(self.root_id))
-        assert agree(answer, wanted), (verb, call_id, answer, wanted)
-
-    def _call_to_answer(self, pick: int) -> str:
-        """Mostly one that waits, now and then any other, or one that nobody ever asked for."""
-        pending = [one.id for one in self.ref.pending()]
-        others = [one.id for one in self.ref.calls.values() if one.is_external or pick == 0]
-        known = pending if pending and pick % 4 else [*others, "nobody"]
-        return known[-1 - pick // 4 % len(known)]
-
-    def _entered(self, outcome: Any) -> str:
-        return run_names(self.root_id)[UUID(outcome.run_id)]
-
-    def _send(self, verb: Verb) -> tuple[Any, Any]:
-        text, abandon = f"message {self._fresh()}", verb.word == "abandon"
-        done = told(lambda: self.world.send(self.root_id, text, abandon_pending=abandon), self._entered)
-        return done, told(lambda: verbs.send(self.ref, text, abandon=abandon).name)
-
-    def _resume(self, verb: Verb) -> tuple[Any, Any]:
-        done = told(lambda: self.world.resume(self.root_id), self._entered)
-        return done, told(lambda: verbs.resume(self.ref).name)
-
-    def _retry(self, verb: Verb) -> tuple[Any, Any]:
-        text = f"message {self._fresh()}" if verb.word else None
-
-        def act() -> Any:
-            return retry.retry_run(
-                principal=OWNER,
-                session_id=str(self.root_id),
-                now=self.world.now,
-                message=said(text) if text else None,
-            )
-
-        return told(act, self._entered), told(lambda: verbs.retry(self.ref, text).name)
-
-    def _rewind(self, verb: Verb) -> tuple[Any, Any]:
-        points = list(Checkpoint.objects.filter(session_id=self.root_id).order_by("-id"))
-        if not points:
-            return None, None
-        point = points[verb.pick % len(points)]
-        length = live_messages(self.root_id).filter(position__lte=point.message_position).count()
-        open_then = {one["toolCallId"]: answer_of(one) for one in point.calls}
-
-        def act() -> Any:
-            return rewind.rewind(
-                principal=OWNER, session_id=str(self.root_id), checkpoint_id=point.checkpoint_id, now=self.world.now
-            )
-
-        gone = was_taken_back(point)
-        done = told(act, self._entered)
-        return done, told(lambda: verbs.rewind(self.ref, length, open_then, is_gone=gone).name)
-
-    def _stop(self, verb: Verb) -> tuple[Any, Any]:
-        done = told(lambda: self.world.stop(self.root_id, StopKind(verb.word)).outcome)
-        return done, told(lambda: verbs.stop(self.ref, verb.word))
 
     # -- a worker --------------------------------------------------------------------------------------------------
 
