@@ -86,4 +86,3 @@ class ScriptedModel:
 def call(name: str, /, _id: str | None = None, **arguments: Any) -> Call:
     """A tool call as a model would emit it; ``_id`` fixes its id."""
     return Call(name, jsontext.dumps(arguments), provider_call_id=_id)
-
