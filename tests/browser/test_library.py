@@ -536,6 +536,17 @@ def test_many_events_of_one_commit_cause_one_reading(play: Play) -> None:
     )
 
 
+def test_a_new_batch_replaces_the_old_one(play: Play) -> None:
+    """C-014: nothing of an earlier batch stays in the queue, whatever its answers were."""
+    assert play(f"""{PAUSED}
+        const ids = () => it.talk.snapshot.pendingTools.map((call) => call.toolCallId);
+        const before = ids();
+        it.snapshot = {{ ...it.snapshot, pendingTools: [it.pending("n1"), it.pending("n2")] }};
+        await it.talk.retry();
+        return [before, ids()];
+    """) == [["c1"], ["n1", "n2"]]
+
+
 def test_a_slow_snapshot_does_not_undo_a_newer_one(play: Play) -> None:
     assert (
         play("""
