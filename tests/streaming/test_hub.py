@@ -233,3 +233,25 @@ async def test_no_interleaving_of_appends_reads_and_arrivals_skips_or_repeats(se
     for numbers_seen in seen.values():
         assert numbers_seen == list(range(numbers_seen[0], last + 1))
     assert all(first == newest_at_head[number] + 1 for number, first in live_from.items())
+
+
+async def test_five_hundred_watchers_of_a_thousand_events_all_end_at_the_head() -> None:
+    """C-072: bursts far beyond what a place holds; nobody is behind, nothing is skipped, and no wake has to arrive."""
+    rows = Rows()
+    seen: list[list[int]] = []
+
+    async def watch() -> None:
+        mine: list[int] = []
+        async with rows.hub.attached(ROOT, 0) as place:
+            while not mine or mine[-1] < 1000:
+                mine += [frame.sequence for frame in await place.next_batch()]
+        seen.append(mine)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for _ in range(500):
+            group.create_task(watch())
+        for burst in range(4):
+            rows.append(250, wake=burst % 2 == 0)
+            await asyncio.sleep(0)
+        rows.hub.wake_all()
+    assert len(seen) == 500 and all(mine == list(range(1, 1001)) for mine in seen)
