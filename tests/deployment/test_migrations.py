@@ -13,6 +13,8 @@ import pytest
 from django.db import connection, migrations
 from django.db.migrations.loader import MigrationLoader
 
+from tests.recovery.fleet import database_url
+
 ROOT = Path(__file__).resolve().parents[2]
 ADDING = (
     migrations.AddField,
@@ -49,8 +51,7 @@ def empty_database(django_db_setup: None, django_db_blocker: pytest.FixtureReque
     with django_db_blocker.unblock():  # type: ignore[attr-defined]
         with connection.cursor() as cursor:
             cursor.execute(f'CREATE DATABASE "{name}"')
-        given = connection.settings_dict
-        yield f"postgres://{given['USER']}@{given['HOST']}:{given['PORT'] or 5432}/{name}"
+        yield database_url(name)
         with connection.cursor() as cursor:
             cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 

@@ -192,10 +192,10 @@ class Fleet:
         return self.ledger.read_text().split() if self.ledger.exists() else []
 
 
-def database_url() -> str:
-    """The test's own database, as the environment of a process names it."""
+def database_url(name: str | None = None) -> str:
+    """The test's own database, or another on its server, as the environment of a process names it."""
     options = connection.settings_dict
     user = quote(options["USER"]) + (f":{quote(options['PASSWORD'])}" if options["PASSWORD"] else "")
     # A host that is a directory holds sockets, and cannot stand before the slash of a URL.
     where = urlencode({"host": options["HOST"], "port": options["PORT"] or 5432})
-    return f"postgres://{user}@/{options['NAME']}?{where}"
+    return f"postgres://{user}@/{name or options['NAME']}?{where}"
