@@ -26,6 +26,8 @@ from helix.serving.servers import ServerUnavailable, start_postgres, start_valke
 
 # Proved once, on SQLite's lane: these ask no database, or choose their own.
 WITHOUT_DATABASE = ("tests/architecture", "tests/rules", "tests/loop", "tests/deployment/test_serving.py")
+# Minutes of killing processes: `make chaos`, and by name.
+STORM = "tests/chaos/test_chaos.py"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # The data is thrown away, so nothing has to survive a power cut.
 POSTGRES_OPTIONS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
@@ -61,7 +63,7 @@ def suite_steps(postgres: str, valkey: str) -> Iterator[Step]:
     shared = {"HELIX_TEST_REDIS_URL": valkey}
     parallel = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile")
     yield Step("suite on SQLite", pytest(*parallel), {**shared, "DATABASE_URL": ""})
-    ignored = [f"--ignore={path}" for path in WITHOUT_DATABASE]
+    ignored = [f"--ignore={path}" for path in (*WITHOUT_DATABASE, STORM)]
     yield Step("suite on PostgreSQL", pytest(*parallel, *ignored), {**shared, "DATABASE_URL": postgres})
     yield Step("browser", pytest("tests/browser"), {**shared, "DATABASE_URL": "", "HELIX_TEST_LANE": "browser"})
     # Other people's frontends, from npm, each in all its versions.
